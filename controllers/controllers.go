@@ -23,6 +23,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -201,6 +202,7 @@ func All(mgr *Manager, o Options) error {
 		return rest.Verify(ctx, c, github.Options{Version: o.Version})
 	}
 	return firstError(
+		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),
 		addSources(mgr, o, s),
@@ -214,6 +216,14 @@ func All(mgr *Manager, o Options) error {
 		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
 		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
+}
+
+// lead logs that this process works from now on, and that it ends.
+func lead(ctx context.Context) error {
+	ctrl.Log.Info("Leading: this process works from now on")
+	<-ctx.Done()
+	ctrl.Log.Info("Stopping")
+	return nil
 }
 
 // addPools adds the main loop.

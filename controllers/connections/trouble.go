@@ -34,7 +34,7 @@ func unavailable(after time.Duration, message string, code int, next time.Time) 
 	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTry(next), is})
 }
 
-// OutageOf is the outage that an outcome tells of; nil for none.
+// OutageOf is the outage that an outcome has; nil for none.
 func OutageOf(err error) *v1alpha1.GitHubOutage {
 	if kube.ReasonOf(err, "") != v1alpha1.GitHubUnavailableReason {
 		return nil

@@ -47,6 +47,10 @@ const (
 	DefaultLabelLimit = 100
 	// maxLabelLimit bounds what may be asked for: each pair has some 60 series.
 	maxLabelLimit = 1_000
+	// maxPairs bounds those of all pools.
+	maxPairs = 10_000
+	// maxDuration is longer than any job waits or runs: GitHub ends a workflow after 35 days. What a wrong time comes to would be in sums for ever.
+	maxDuration = 36 * 24 * time.Hour
 	// otherLabel stands for all repositories and workflows beyond the limit.
 	otherLabel = "other"
 	// maxLabel bounds a label's value, in bytes.
@@ -93,6 +97,7 @@ type JobMeter struct {
 	mu    sync.Mutex
 	known [2]map[measuredJob]facts // the newer, the older
 	pairs map[types.NamespacedName]map[[2]string]bool
+	total int // of pairs
 }
 
 // NewJobMeter returns a JobMeter that knows no job.
@@ -254,7 +259,7 @@ func (m *JobMeter) labels(pool types.NamespacedName, n jobNews) (repository, wor
 	switch {
 	case known[pair]:
 		return repository, workflow
-	case len(known) >= m.options.Limit:
+	case len(known) >= m.options.Limit, m.total >= maxPairs:
 		if repository != "" {
 			repository = otherLabel
 		}
@@ -270,6 +275,7 @@ func (m *JobMeter) labels(pool types.NamespacedName, n jobNews) (repository, wor
 		m.pairs[pool] = known
 	}
 	known[pair] = true
+	m.total++
 	return repository, workflow
 }
 
@@ -280,6 +286,7 @@ func (m *JobMeter) Forget(pool types.NamespacedName) {
 	}
 	m.mu.Lock() // no series is made meanwhile
 	defer m.mu.Unlock()
+	m.total -= len(m.pairs[pool])
 	delete(m.pairs, pool)
 	labels := prometheus.Labels{"namespace": pool.Namespace, "pool": pool.Name}
 	for _, c := range jobCollectors() {
@@ -331,7 +338,7 @@ func orTime(a, b time.Time) time.Time {
 
 // observe a time between two that were told; GitHub's clocks may differ by a second.
 func observe(h prometheus.Observer, from, to time.Time) {
-	if !from.IsZero() && !to.IsZero() {
-		h.Observe(max(0, to.Sub(from).Seconds()))
+	if took := to.Sub(from); !from.IsZero() && !to.IsZero() && took < maxDuration {
+		h.Observe(max(0, took.Seconds()))
 	}
 }

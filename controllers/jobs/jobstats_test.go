@@ -107,6 +107,9 @@ func TestJobsOfMessagesAreMeasured(t *testing.T) {
 		"without times": {[][]scaleset.JobEvent{{toldOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
 			e.QueuedAt, e.AssignedAt, e.StartedAt = time.Time{}, time.Time{}, time.Time{}
 		})}}, []string{"queue{pool=linux} 0s in 0", "started{pool=linux} 1"}},
+		"a time that can't be": {[][]scaleset.JobEvent{{toldOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
+			e.QueuedAt, e.AssignedAt = time.Unix(0, 0), e.StartedAt.Add(time.Second)
+		})}}, []string{"queue{pool=linux} 0s in 0", "startup{pool=linux} 0s in 1", "started{pool=linux} 1"}},
 		"a word that is new": {[][]scaleset.JobEvent{{start}, {toldOf(scaleset.JobCompleted, "a", "Abandoned")}},
 			append([]string{"conclusions{conclusion=other,pool=linux} 1"}, whole[1:]...)},
 	} {
@@ -163,6 +166,18 @@ func TestLabelsOfJobsAreLimited(t *testing.T) {
 				t.Errorf("measured is (-want +got):\n%s", diff)
 			}
 		})
+	}
+	resetJobs()
+	m := NewJobMeter(MeterOptions{Repository: true, Limit: maxLabelLimit})
+	for i := range maxPairs + 1 {
+		pool := keyOf(fmt.Sprint("linux-", i/maxLabelLimit))
+		if got, _ := m.labels(pool, jobNews{repository: fmt.Sprint(i)}); (got == otherLabel) != (i == maxPairs) {
+			t.Fatalf("pair %d of the instance is %q", i, got)
+		}
+	}
+	m.Forget(keyOf("linux-0"))
+	if got, _ := m.labels(keyOf("linux-11"), jobNews{repository: "x"}); got != "x" {
+		t.Errorf("once a pool is gone: %q", got)
 	}
 	for _, limit := range []int{0, maxLabelLimit + 1} {
 		if _, err := NewMeterOptions(nil, limit); err == nil {

@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -106,6 +110,32 @@ func TestClaimsOfNoUseAreDeleted(t *testing.T) {
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("not told: %s in %v", want, told)
 		}
+	}
+}
+
+// As by an admission policy that keeps volumes: the pool goes on, and so does what protects its jobs.
+func TestAClaimOfNoUseThatMayNotBeDeletedHoldsUpNoPool(t *testing.T) {
+	b := newBench(t)
+	b.change(withCache)
+	b.start()
+	b.claim(0, "linux-gone-1/u", "1Gi", 2*time.Hour)
+	b.claim(1, "linux-gone-1/u", "1Gi", 2*time.Hour)
+	inner := b.Client.(client.WithWatch)
+	b.Claims.Client = interceptor.NewClient(inner, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if o.GetName() == "corral-cache-linux-0" {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolumeClaim"}, o.GetName(), nil)
+		}
+		return c.Delete(ctx, o, opts...)
+	}})
+	b.reconcile()
+	if told := strings.Join(b.told(), "\n"); !strings.Contains(told, "Warning CacheKept claim corral-cache-linux-0 of the cache may not be deleted, although no runner took it for 1h0m0s") {
+		t.Errorf("told: %s", told)
+	}
+	if diff := cmp.Diff([]string{"corral-cache-linux-0"}, b.claims()); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "True") {
+		t.Errorf("ready: %s", got)
 	}
 }
 

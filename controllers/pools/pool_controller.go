@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -124,6 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var d *decision
 	if err == nil {
 		d = r.plan(ctx, o)
+		note(ctx, o, *d)
 		r.Jobs.AtMax(o.key(), isFull(o, *d))
 		err = r.act(ctx, o, *d)
 		if err == nil {
@@ -142,6 +144,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
 	return attempt.Finish(ctx, done, err)
+}
+
+// note says at the level of debug what a pass saw and planned.
+func note(ctx context.Context, o observation, d decision) {
+	if debug := log.FromContext(ctx).V(1); debug.Enabled() {
+		debug.Info("Seen", "session", o.github.State, "jobsKnown", o.demand.Known, "jobs", o.demand.Jobs, "offered", o.demand.offered, "runners", o.counts, "limits", d.limits,
+			"failures", d.failures, "desired", d.plan.Desired, "supply", d.plan.Supply, "create", d.plan.Create, "announce", d.plan.Announce, "why", d.plan.Reason)
+	}
 }
 
 // plan asks policies for the limits, and decides within them. If what other pools were granted changes meanwhile, policies are asked

@@ -228,7 +228,7 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 		return nil
 	case runners.AccountMissing(err, pod, pool.GetHooksAccount()) != nil:
 		return runners.AccountMissing(err, pod, pool.GetHooksAccount())
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case kube.IsRefused(err):
 		return kube.Stall(v1alpha1.TemplateInvalidReason, "%s", kube.Refusal(err, "spec.template"))
 	}
 	return fmt.Errorf("trying the template: %w", err)

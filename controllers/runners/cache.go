@@ -4,13 +4,14 @@
 package runners
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -80,6 +81,9 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
+			if before := p.memory.claim.name; before != name {
+				p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: before}, p.runner.UID)
+			}
 			if p.memory.claim.name = name; !choice.Own {
 				p.memory.claim.takenAt = p.Now()
 			}
@@ -89,7 +93,7 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		switch {
 		case errors.Is(err, errTaken):
 			all = without(all, p.pool.Name, name)
-		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		case kube.IsRefused(err):
 			reason := v1alpha1.CacheUnavailableReason
 			if IsQuota(err) {
 				reason = v1alpha1.QuotaExceededReason
@@ -105,7 +109,11 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 // tryClaim does what was chosen, and returns the claim's name.
 func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
 	if choice.Take == "" {
-		return podspec.ClaimName(p.pool.Name, choice.Make), p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
+		name := podspec.ClaimName(p.pool.Name, choice.Make)
+		if awaited, err := p.isAwaited(ctx, name); awaited || err != nil {
+			return name, cmp.Or(err, errTaken)
+		}
+		return name, p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
 	}
 	for _, x := range all {
 		if x.Name == choice.Take && !choice.Own {
@@ -113,6 +121,19 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 		}
 	}
 	return choice.Take, nil
+}
+
+// isAwaited reports whether the pod of another runner is to have a claim that isn't there: somebody deleted it while the pod had no node, which
+// Kubernetes doesn't protect. It would have a new one of that name, too.
+func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
+	list := &corev1.PodList{}
+	if err := p.Client.List(ctx, list, client.InNamespace(p.pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: p.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking for pods that wait for claim %s: %w", claim, err)
+	}
+	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !ended
+	}), nil
 }
 
 // without is a list in which a claim is another's.
@@ -215,13 +236,13 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 // giveUpClaim lets go of a claim after a while without the rights to it. One to be deleted becomes nobody's, so that no runner takes it;
 // without the right to that, none can.
 func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
-	if !apierrors.IsForbidden(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
+	if !kube.IsRefused(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
 		return refused
 	}
 	if fate != claims.Delete {
 		return nil
 	}
-	if err := p.claims().disown(ctx, x); err != nil && !apierrors.IsForbidden(err) {
+	if err := p.claims().disown(ctx, x); err != nil && !kube.IsRefused(err) {
 		return err
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, and no runner takes it: %s. To delete it: kubectl delete pvc -n %s %s",
@@ -237,7 +258,7 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
-		HasJob: o.Job != nil && !jobGone, JobOver: (o.jobOver || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
+		HasJob: o.Job != nil && !jobGone, JobOver: (p.jobOver() || o.Job != nil && o.Job.CompletedAt != nil) && !p.memory.claim.died && !p.jobOutlived(o),
 		Crashed: o.Exit != nil && o.Exit.Code != 0,
 		LetGo:   letGo, Cause: state.Cause,
 	}

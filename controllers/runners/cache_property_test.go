@@ -48,6 +48,8 @@ type cacheWorld struct {
 	made       int
 	// dirty claims were in a container that didn't end well, by their UID, with its runner.
 	dirty map[types.UID]string
+	// synced says that the cache showed all there was since the process began; gone that somebody deleted a claim since.
+	synced, gone bool
 	// taken counts the claims that were taken over, so that the test is known to test something.
 	taken int
 }
@@ -131,11 +133,15 @@ func (w *cacheWorld) get(ctx context.Context, _ client.WithWatch, key client.Obj
 }
 
 func (w *cacheWorld) list(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-	if l, ok := l.(*corev1.PersistentVolumeClaimList); ok { // all are of the pool
+	switch l := l.(type) { // all are of the pool
+	case *corev1.PersistentVolumeClaimList:
 		w.shown.claims.DeepCopyInto(l)
-		return nil
+	case *corev1.PodList:
+		w.shown.pods.DeepCopyInto(l)
+	default:
+		return w.truth.List(ctx, l, opts...)
 	}
-	return w.truth.List(ctx, l, opts...)
+	return nil
 }
 
 // write makes a write, unless the process is killed at it: then nobody knows whether it was made, and no later one is.
@@ -168,7 +174,7 @@ func (w *cacheWorld) lists(s *snapshot) {
 
 // sync has the cache show what there is.
 func (w *cacheWorld) sync() {
-	w.shown = snapshot{}
+	w.shown, w.synced, w.gone = snapshot{}, true, false
 	w.lists(&w.shown)
 }
 
@@ -199,14 +205,14 @@ func (w *cacheWorld) check() {
 	}
 }
 
-// protect lets go of deleted claims that no pod mounts, as Kubernetes does.
+// protect lets go of deleted claims that no pod with a node mounts, as Kubernetes does.
 func (w *cacheWorld) protect() {
 	w.t.Helper()
 	var s snapshot
 	w.lists(&s)
 	mounted := map[string]bool{}
 	for _, p := range s.pods.Items {
-		mounted[p.Annotations[v1alpha1.CacheClaimAnnotation]] = true
+		mounted[p.Annotations[v1alpha1.CacheClaimAnnotation]] = mounted[p.Annotations[v1alpha1.CacheClaimAnnotation]] || p.Spec.NodeName != ""
 	}
 	for _, c := range pointers(s.claims.Items) {
 		if !c.DeletionTimestamp.IsZero() && !mounted[c.Name] {
@@ -230,9 +236,10 @@ func (w *cacheWorld) pass(name string) {
 	}
 }
 
-// again is another process, whose cache may be as old as before: it may be filled by an API server that is behind.
+// again is another process, whose cache may be as old as before: it may be filled by an API server that is behind, but not also behind what
+// somebody does by hand.
 func (w *cacheWorld) again() {
-	if w.Memory, w.dead, w.writes = NewMemory(), false, -1; w.IntN(2) == 0 {
+	if w.Memory, w.dead, w.writes, w.synced = NewMemory(), false, -1, false; w.IntN(2) == 0 || w.gone {
 		w.sync()
 	}
 }
@@ -261,6 +268,8 @@ func (w *cacheWorld) strike(pod *corev1.Pod) {
 		state = ended(w.now)
 	}
 	if what != 0 {
+		pod.Spec.NodeName = "n1"
+		w.update(pod)
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: state}}
 		if err := w.truth.Status().Update(w.t.Context(), pod); err != nil {
 			w.t.Fatal(err)
@@ -317,6 +326,12 @@ func (w *cacheWorld) step() {
 		w.now = w.now.Add(time.Duration(w.IntN(90)) * time.Second)
 	case what == 18 && w.IntN(4) == 0:
 		w.wipe()
+	case what == 18 && w.IntN(2) == 0 && w.synced && len(s.claims.Items) > 0:
+		if err := w.truth.Delete(w.t.Context(), &s.claims.Items[w.IntN(len(s.claims.Items))]); err != nil {
+			w.t.Fatal(err)
+		}
+		w.gone = true
+		w.protect()
 	default:
 		w.sync()
 	}
@@ -329,6 +344,9 @@ func (w *cacheWorld) settle() {
 	for range 60 {
 		w.lists(&s)
 		for _, r := range pointers(s.runners.Items) {
+			if at := r.DeletionTimestamp; at != nil && w.now.Before(at.Time) {
+				w.now = at.Time
+			}
 			_ = client.IgnoreNotFound(w.truth.Delete(w.t.Context(), r))
 			w.sync()
 			_, _ = w.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(r)})

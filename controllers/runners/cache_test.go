@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -205,19 +207,25 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 
 // The runner is let go without the rights to delete its claim, which no other gets all the same.
 func TestAClaimThatMayNotBeDeletedHoldsUpNoEnd(t *testing.T) {
+	for name, refused := range refusals() {
+		t.Run(name, func(t *testing.T) { testAClaimThatMayNotBeDeleted(t, refused) })
+	}
+}
+
+func testAClaimThatMayNotBeDeleted(t *testing.T, refused error) {
+	t.Helper()
 	b := newCachedBench(t, 1)
 	b.reconcile()
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "corral-cache-linux-0", fmt.Errorf("no"))
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 		if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
-			return forbidden
+			return refused
 		}
 		return c.Delete(ctx, o, opts...)
 	}})
 	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.Time{Time: b.now}, FinishedAt: metav1.Time{Time: b.now}}})
 	b.reconcile()
 	b.now = b.runner().DeletionTimestamp.Add(orphanAfter - time.Second)
-	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !apierrors.IsForbidden(err) || b.runner() == nil {
+	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())}); !errors.Is(err, refused) || b.runner() == nil {
 		t.Fatalf("runner %v: %v", b.runner(), err)
 	}
 	b.now = b.now.Add(time.Second)
@@ -249,6 +257,30 @@ func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
 		}
 		if got := timeOf(b.claim(0), v1alpha1.CacheTakenAnnotation); b.runner() != nil || !got.Equal(want) || b.holder(0) != "linux-a/u1" {
 			t.Errorf("after %s: runner %v, taken at %s, not %s", had, b.runner(), got, want)
+		}
+	}
+}
+
+// Nobody told of its job but GitHub, which didn't let go of it, and then forgot it.
+func TestARunnerThatGotAJobAsItWasEndedLeavesItsClaim(t *testing.T) {
+	for exit, kept := range map[int32]bool{0: true, 1: false} {
+		b := newRESTBench(t)
+		b.cache(1)
+		b.reconcile()
+		end := b.job()
+		b.setPod(running(b.now))
+		b.delete()
+		if after := b.reconcile().RequeueAfter; after != busyRetry {
+			t.Fatalf("looks again in %s", after)
+		}
+		end()
+		over := ended(b.now)
+		over.Terminated.ExitCode = exit
+		b.setPod(over)
+		b.reconcile()
+		b.reconcile()
+		if b.runner() != nil || kept != (b.claim(0) != nil) {
+			t.Errorf("exit code %d: runner %v, claim %v, told %s", exit, b.runner(), b.claim(0), b.told())
 		}
 	}
 }
@@ -388,6 +420,9 @@ func TestARunnerWaitsShortlyForAClaimThatLeaves(t *testing.T) {
 			if !tc.waits {
 				return
 			}
+			if cause := get(b, &v1alpha1.Runner{}, "linux-b").Status.Cause; cause != "" {
+				t.Errorf("it waits for %s", cause)
+			}
 			pod.Finalizers = nil
 			b.update(pod)
 			b.reconcileOf(next)
@@ -451,6 +486,43 @@ func TestAClaimOfAnotherZoneIsLeftAloneForAWhile(t *testing.T) {
 	}
 	if f := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures; len(f) != 1 || f[0].Cause.Permanent() {
 		t.Errorf("failures %+v", f)
+	}
+}
+
+// Nothing makes volumes of the class: without this, each runner would make another claim and wait for it until its deadline.
+func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
+	b := newCachedBench(t, 100)
+	b.reconcile()
+	c := b.claim(0)
+	c.Status.Phase = corev1.ClaimPending
+	if err := b.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	for range 3 {
+		b.reconcile()
+	}
+	if b.runner() != nil || b.claim(0).Annotations[v1alpha1.CacheAvoidAnnotation] == "" {
+		t.Fatalf("it isn't replaced: %+v, claim %+v", b.runner(), b.claim(0))
+	}
+	mounts := func(name string) string {
+		b.reconcileOf(b.another(name, "uid-"+name))
+		return get(b, &corev1.Pod{}, name).Annotations[v1alpha1.CacheClaimAnnotation]
+	}
+	if got := mounts("linux-b"); got != "" || !strings.Contains(b.told(), "new ones get no volume") {
+		t.Errorf("the next runner has %q", got)
+	}
+	b.now = b.now.Add(claims.AvoidFor)
+	if first, second := mounts("linux-c"), mounts("linux-d"); first != "corral-cache-linux-0" || second != "" {
+		t.Errorf("later, two have %q and %q", first, second)
+	}
+	c = b.claim(0)
+	c.Status.Phase = corev1.ClaimBound
+	if err := b.Client.Status().Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if got := mounts("linux-e"); got != "corral-cache-linux-1" {
+		t.Errorf("once there are volumes, a runner has %q", got)
 	}
 }
 
@@ -534,6 +606,34 @@ func TestAClaimThatAnotherTookMeanwhileIsLeftToIt(t *testing.T) {
 	b.reconcile()
 	if b.holder(0) != "linux-y/uid-y" || b.holder(1) != "linux-a/u1" || b.mounted() != podspec.ClaimName("linux", 1) {
 		t.Errorf("claim 0 is of %s, the pod has %s", b.holder(0), b.mounted())
+	}
+}
+
+// Kubernetes keeps a deleted claim only for pods that have a node: one that waits for a node would have the new claim of that name, too.
+func TestAClaimThatAPodWaitsForIsNotMadeForAnother(t *testing.T) {
+	for name, shown := range map[string]bool{"the cache shows the pod": true, "the cache doesn't yet": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newCachedBench(t, 2)
+			b.reconcile()
+			b.reconcileOf(b.another("linux-b", "u2"))
+			if err := b.Client.Delete(t.Context(), b.claim(0)); err != nil {
+				t.Fatal(err)
+			}
+			if shown {
+				b.restart()
+			} else {
+				b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := l.(*corev1.PodList); ok {
+						return nil
+					}
+					return c.List(ctx, l, opts...)
+				}})
+			}
+			b.reconcileOf(b.another("linux-c", "u3"))
+			if b.claim(0) != nil || !strings.Contains(b.told(), "none of at most 2 claims is free: 2 in use") {
+				t.Errorf("claim 0 is %v", b.claim(0))
+			}
+		})
 	}
 }
 

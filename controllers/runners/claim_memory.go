@@ -19,10 +19,16 @@ import (
 // one after the other. Lost with the process: the API server refuses the second, and is asked who is gone.
 type claimNotes struct {
 	mu sync.Mutex
-	// taken has the runner that takes or took a claim, until the cache shows that.
-	taken map[types.NamespacedName]types.UID
+	// taken has the runner that takes or took a claim, until the cache shows that, and its pod.
+	taken map[types.NamespacedName]taking
 	// gone has the last holder of a claim that was seen to be gone, and its pod.
 	gone map[types.NamespacedName]types.UID
+}
+
+// taking is of a runner that takes a claim, or took it; shown is true once the cache showed that.
+type taking struct {
+	by    types.UID
+	shown bool
 }
 
 // choose chooses a claim for a runner, and notes it as the runner's.
@@ -33,16 +39,17 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 	for _, x := range all {
 		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
 		shown[key] = true
-		if holder, ok := n.taken[key]; ok && holder != x.Holder {
-			x.Holder, x.InUse, x.Leaving, x.LeavesBy = holder, true, false, time.Time{}
+		if t, ok := n.taken[key]; ok && t.by != x.Holder {
+			x.Holder, x.InUse, x.Leaving, x.LeavesBy = t.by, true, false, time.Time{}
 		} else if ok {
-			delete(n.taken, key)
+			n.taken[key] = taking{t.by, true}
 		}
 		list = append(list, x.Claim)
 	}
-	for key, holder := range n.taken {
-		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] {
-			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: holder, InUse: true})
+	for key, t := range n.taken {
+		isOwnAndGone := t.shown && t.by == runner // another's pod may wait for it
+		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] && !isOwnAndGone {
+			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: t.by, InUse: true})
 		}
 	}
 	choice := claims.Choose(pool.Spec.Cache, list, runner, now)
@@ -52,9 +59,9 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 	}
 	if name != "" && !choice.Own {
 		if n.taken == nil {
-			n.taken = map[types.NamespacedName]types.UID{}
+			n.taken = map[types.NamespacedName]taking{}
 		}
-		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = runner
+		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = taking{by: runner}
 	}
 	return choice
 }
@@ -63,7 +70,16 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.taken[claim] == runner {
+	if n.taken[claim].by == runner {
+		delete(n.taken, claim)
+	}
+}
+
+// podShown notes that the cache shows the pod of a claim's runner.
+func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[claim] == (taking{runner, true}) {
 		delete(n.taken, claim)
 	}
 }

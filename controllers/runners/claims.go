@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
@@ -78,13 +79,18 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	x := PoolClaim{object: object}
 	name, uid, _ := strings.Cut(object.Annotations[v1alpha1.CacheHolderAnnotation], "/")
 	x.Name, x.Number, x.runner, x.Holder = object.Name, numberOf(pool.Name, object.Name), name, types.UID(uid)
-	x.Taken, x.Avoid = timeOf(object, v1alpha1.CacheTakenAnnotation), timeOf(object, v1alpha1.CacheAvoidAnnotation)
+	x.Taken = timeOf(object, v1alpha1.CacheTakenAnnotation)
 	if x.Taken.IsZero() {
 		x.Taken = object.CreationTimestamp.Time
 	}
+	avoid := timeOf(object, v1alpha1.CacheAvoidAnnotation)
+	if x.Failed = !avoid.IsZero(); !x.Taken.After(avoid.Add(-claims.AvoidFor)) { // else it was taken since
+		x.Avoid = avoid
+	}
 	owner := metav1.GetControllerOf(object)
 	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
-	x.Lost, x.Unlike = object.Status.Phase == corev1.ClaimLost, unlike(pool.Spec.Cache, &object.Spec)
+	x.Unbound, x.Lost = object.Status.Phase == corev1.ClaimPending, object.Status.Phase == corev1.ClaimLost
+	x.Unlike = unlike(pool.Spec.Cache, &object.Spec)
 	return x
 }
 
@@ -184,7 +190,6 @@ func (c Claims) take(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, 
 	}
 	taken := x.object.DeepCopy()
 	holdBy(taken, runner, now)
-	delete(taken.Annotations, v1alpha1.CacheAvoidAnnotation)
 	return c.replace(ctx, x, taken)
 }
 
@@ -284,7 +289,10 @@ func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube
 		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
 			continue
 		}
-		if err := c.delete(ctx, x, tell, pool, r.Reason); err != nil && !apierrors.IsConflict(err) {
+		switch err := c.delete(ctx, x, tell, pool, r.Reason); {
+		case kube.IsRefused(err):
+			tell.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
+		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -119,6 +120,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	}
 	id, err := p.ownRegistration(ctx, gh, state)
 	if err == nil && id == 0 {
+		p.recordOver()
 		return p.mayRegister()
 	}
 	if err != nil {
@@ -130,6 +132,9 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
+		if err := p.recordBusy(ctx, id); err != nil {
+			return err
+		}
 		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
 			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 		}
@@ -137,9 +142,28 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case err != nil:
 		return p.githubOutcome(err)
 	}
+	p.recordOver()
 	p.memory.deregistered = true
 	p.runner.Status.DeregisteredAt = &metav1.Time{Time: p.Now()}
 	return nil
+}
+
+// recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
+func (p pass) recordOver() {
+	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+	}
+}
+
+// recordBusy records that a runner has a job which nobody told of: without the mark of one, its pod could be evicted.
+func (p pass) recordBusy(ctx context.Context, id int64) error {
+	if p.pod == nil || p.runner.Status.EndedAt != nil || poolstatus.JobOf(p.pod) != nil {
+		return nil
+	}
+	recorder := &Recorder{Client: p.Client, Namespace: p.runner.Namespace, Memory: p.Memory}
+	return recorder.RecordJobs(ctx, []scaleset.JobEvent{{
+		Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: id, RunnerName: p.runner.Name, At: p.Now(),
+	}})
 }
 
 // ownRegistration finds the id of the registration; 0 when there is none, or none that is the runner's. What this process did not

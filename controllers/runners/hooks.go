@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ const (
 	accountRetry = 10 * time.Second
 )
 
+// errStaying is of objects that don't go although they are deleted.
+var errStaying = errors.New("they are deleted, and stay")
+
 // Impersonate returns a client that acts as a service account.
 type Impersonate func(account types.NamespacedName) (client.Client, error)
 
@@ -60,12 +64,15 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	if len(deleted) > 0 {
 		p.Event(p.runner, corev1.EventTypeNormal, leftoversDeletedEvent, "deleted what its container hooks left behind: "+wording.List(deleted, maxNamed))
 	}
+	inTime := p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter
 	switch {
-	case err == nil && more:
+	case err == nil && more && inTime:
 		return kube.Progress(time.Second, "deleting what its container hooks left behind")
+	case err == nil && more:
+		err = errStaying
 	case err == nil:
 		return nil
-	case !apierrors.IsForbidden(err) && p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter:
+	case !apierrors.IsForbidden(err) && inTime:
 		return fmt.Errorf("deleting what its container hooks left behind: %w", err)
 	}
 	return p.tellLeftovers(ctx, err)
@@ -135,6 +142,9 @@ func (p pass) tellLeftovers(ctx context.Context, refused error) error {
 
 // adviseAccount says how such objects are deleted from now on.
 func adviseAccount(refused error, r *v1alpha1.Runner) string {
+	if errors.Is(refused, errStaying) {
+		return "Look at their finalizers"
+	}
 	if strings.Contains(refused.Error(), "cannot impersonate") {
 		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
 	}

@@ -149,6 +149,26 @@ func TestWhatHooksLeaveBehindIsTriedForABound(t *testing.T) {
 	}
 }
 
+// Jobs make such objects with finalizers, too: so many that no list comes to an end must not keep the runner.
+func TestObjectsOfHooksThatDoNotGoHoldARunnerForABound(t *testing.T) {
+	b, _ := hooked(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		list.SetContinue("more")
+		return err
+	}})
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Time
+	b.reconcile()
+	if b.runner() == nil {
+		t.Fatal("let go at once")
+	}
+	b.now = b.now.Add(orphanAfter)
+	b.reconcile()
+	if told := b.told(); b.runner() != nil || !strings.Contains(told, "Warning HookObjectsLeft") || !strings.Contains(told, "Look at their finalizers") {
+		t.Errorf("runner %v, told is %s", b.runner(), told)
+	}
+}
+
 func TestRunnersWithoutHooksAskNobody(t *testing.T) {
 	b := newBench(t)
 	b.Impersonate = func(types.NamespacedName) (client.Client, error) {

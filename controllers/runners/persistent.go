@@ -211,7 +211,7 @@ func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events [
 func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error {
 	if !runner.Status.Job.IsOver() {
 		err := r.mark(ctx, runner, runner.Status.Job)
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if kube.IsRefused(err) {
 			return nil // the status has it
 		}
 		return err

@@ -67,7 +67,7 @@ func (p pass) refused(err error, pod *corev1.Pod) error {
 	switch {
 	case IsQuota(err):
 		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case kube.IsRefused(err):
 		if missing := AccountMissing(err, pod, p.madeAccount()); missing != nil {
 			return missing
 		}

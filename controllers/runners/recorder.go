@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
@@ -115,7 +115,7 @@ func reported(result string) bool { return strings.EqualFold(result, "succeeded"
 // policy, the Runner's status has it.
 func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	err := r.mark(ctx, runner, job)
-	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+	if !kube.IsRefused(err) {
 		return err
 	}
 	base := runner.DeepCopy()

@@ -5,6 +5,8 @@ package runners
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -84,23 +86,60 @@ func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	}
 }
 
+// refusals are the ways in which the API server refuses a write: for want of rights, by a ValidatingAdmissionPolicy, and by a webhook that doesn't
+// choose a status.
+func refusals() map[string]error {
+	return map[string]error{
+		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no")),
+		"invalid":   apierrors.NewInvalid(schema.GroupKind{Kind: "Thing"}, "x", nil),
+		"denied": &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: `admission webhook "w" denied the request: no`,
+		}},
+	}
+}
+
 // As by an admission policy that lets nobody change pods that run.
 func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
-	b := newBench(t)
-	b.reconcile()
-	forbidding := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "linux-a", nil)
-		},
-	})
-	recorder := &Recorder{Client: forbidding, Namespace: "ci", Memory: b.Memory}
-	started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
-	if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
-		t.Fatal(err)
+	for name, refused := range refusals() {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			refusing := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return refused
+				},
+			})
+			recorder := &Recorder{Client: refusing, Namespace: "ci", Memory: b.Memory}
+			started := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "j", RunnerName: "linux-a", At: b.now}
+			if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{started}); err != nil {
+				t.Fatal(err)
+			}
+			b.reconcile()
+			if s := b.runner().Status; s.State != v1alpha1.RunnerBusy || s.Job == nil || s.Job.ID != "j" {
+				t.Errorf("status %+v", s)
+			}
+		})
 	}
-	b.reconcile()
-	if s := b.runner().Status; s.State != v1alpha1.RunnerBusy || s.Job == nil || s.Job.ID != "j" {
-		t.Errorf("status %+v", s)
+}
+
+// What is wrong with a pod isn't GitHub's fault.
+func TestAPodThatIsRefusedIsToldAsSuch(t *testing.T) {
+	for name, refused := range refusals() {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					if _, ok := o.(*corev1.Pod); ok {
+						return refused
+					}
+					return c.Create(ctx, o, opts...)
+				},
+			})
+			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b.runner())})
+			if s := b.runner().Status; s.Cause != v1alpha1.CauseRefused {
+				t.Errorf("status %+v", s)
+			}
+		})
 	}
 }
 

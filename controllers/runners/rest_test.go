@@ -173,6 +173,9 @@ func TestARESTRunnerIsRegisteredWithItsLabelsAndDeregisteredAfterItsJob(t *testi
 	if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil || b.registered() != 1 {
 		t.Fatalf("a runner with a job was touched; looks again in %s", after)
 	}
+	if b.pod().Labels[v1alpha1.JobIDLabel] == "" { // nobody told of the job, but now GitHub did
+		t.Error("its pod can be evicted")
+	}
 	end()
 	b.reconcile()
 	b.reconcile()

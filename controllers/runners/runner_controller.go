@@ -152,6 +152,7 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	if pod != nil {
 		memory.pod.created, memory.claim.seen = false, true
 		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
+		r.Memory.claims.podShown(client.ObjectKey{Namespace: pod.Namespace, Name: memory.claim.name}, runner.UID)
 	}
 	if runner.Status.StartedAt == nil {
 		runner.Status.StartedAt = timeOrNil(memory.container.started)
@@ -281,6 +282,9 @@ func (e *conflictError) Error() string { return e.message }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
+	if kube.IsProgress(startErr) {
+		return "" // nothing is amiss
+	}
 	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
 	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason:
 		return v1alpha1.CauseRefused

@@ -165,8 +165,7 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 
 // isPermanent reports whether the API server refused an object for what it is.
 func isPermanent(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsRequestEntityTooLargeError(err)
+	return kube.IsRefused(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // message says what failed, and what became of the rest.

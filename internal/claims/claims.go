@@ -39,10 +39,11 @@ type Claim struct {
 	Leaving bool
 	// LeavesBy is by when one in use should be free, as its holder has ended; zero if it hasn't.
 	LeavesBy time.Time
-	// Avoid is until when no runner takes it.
-	Avoid time.Time
-	// Ending is true of one that is being deleted; Lost of one whose volume is gone.
-	Ending, Lost bool
+	// Failed is true of one that ever kept a runner from starting; Avoid is until when no runner takes it for that.
+	Failed bool
+	Avoid  time.Time
+	// Ending is true of one that is being deleted; Unbound of one that has no volume yet; Lost of one whose volume is gone.
+	Ending, Unbound, Lost bool
 	// Orphan is true of one that no pool owns: Kubernetes deletes it with none.
 	Orphan bool
 	// Unlike is true of one that has another class, size or access mode than the pool declares.
@@ -65,9 +66,9 @@ type Choice struct {
 
 // Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
 // a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
-// volume where there are nodes.
+// volume where there are nodes. While new ones get no volume, and runners may start without, it makes none, and one runner at a time tries one that failed before.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
-	since := failedAt(all, now)
+	since, noVolumes, tried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	best, made := -1, map[int]bool{}
 	for i, c := range all {
 		made[c.Number] = true
@@ -75,7 +76,7 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 		case c.Ending:
 		case c.Holder == runner:
 			return Choice{Take: c.Name, Own: true, Make: -1}
-		case isFree(spec, c, now) && !c.Taken.Before(since) && (best < 0 || newer(c, all[best])):
+		case isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || c.Failed && !tried) && (best < 0 || newer(c, all[best])):
 			best = i
 		}
 	}
@@ -83,7 +84,7 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 		return Choice{Take: all[best].Name, Make: -1}
 	}
 	for number := range int(spec.MaxClaims) {
-		if !made[number] {
+		if !made[number] && !noVolumes {
 			return Choice{Make: number}
 		}
 	}
@@ -143,6 +144,17 @@ func failedAt(all []Claim, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// lacksVolumes reports whether new claims are of no use. Who waits for one all the same loses nothing by trying.
+func lacksVolumes(spec *v1alpha1.CacheSpec, all []Claim) bool {
+	return spec.GetOnMissing() == v1alpha1.StartWithout && slices.ContainsFunc(all, Claim.lacksVolume)
+}
+
+// lacksVolume reports whether the claim kept a runner from starting and has no volume still: another new one would, too.
+func (c Claim) lacksVolume() bool { return c.Unbound && c.Failed && !c.Ending }
+
+// isTried reports whether a runner tries such a claim again.
+func (c Claim) isTried() bool { return c.lacksVolume() && c.InUse }
+
 // failures counts the claims that kept a runner from starting lately, and says when one last did.
 func failures(all []Claim, now time.Time) (avoided int, last time.Time) {
 	for _, c := range all {
@@ -184,7 +196,9 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	}
 	text := fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
 		spec.MaxClaims, inUse, avoided, ending)
-	if free > 0 {
+	if lacksVolumes(spec, all) {
+		text += "; new ones get no volume"
+	} else if free > 0 {
 		text += fmt.Sprintf("; %d aren't tried, as these did", free)
 	}
 	return text

@@ -110,6 +110,45 @@ func TestChooseAfterManyFailures(t *testing.T) {
 	}
 }
 
+// Where a class has no volumes, a new claim would keep runner after runner from starting, as many as there may be claims.
+func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
+	claim := func(number int, change func(c *claims.Claim)) claims.Claim {
+		c := claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(time.Hour), Unbound: true}
+		change(&c)
+		return c
+	}
+	failed := func(c *claims.Claim) { c.Failed, c.Avoid = true, now.Add(time.Minute) }
+	again := func(c *claims.Claim) { c.Failed = true }
+	tried := func(c *claims.Claim) { c.Failed, c.InUse = true, true }
+	unused := func(*claims.Claim) {}
+	bound := func(c *claims.Claim) { c.Unbound = false }
+	missing := func(counts string) claims.Choice {
+		return claims.Choice{Make: -1, Missing: "none of at most 1000 claims is free: " + counts + " being deleted; new ones get no volume"}
+	}
+	for name, tc := range map[string]struct {
+		all  []claims.Claim
+		want claims.Choice
+	}{
+		"a new one isn't made":                  {[]claims.Claim{claim(0, failed)}, missing("0 in use, 1 kept a runner from starting lately, 0")},
+		"nor is another without volume taken":   {[]claims.Claim{claim(0, failed), claim(1, unused)}, missing("0 in use, 1 kept a runner from starting lately, 0")},
+		"one with a volume is":                  {[]claims.Claim{claim(0, failed), claim(1, bound)}, claims.Choice{Take: "b", Make: -1}},
+		"later, that one is tried again":        {[]claims.Claim{claim(0, again), claim(1, unused)}, claims.Choice{Take: "a", Make: -1}},
+		"by one runner":                         {[]claims.Claim{claim(0, tried), claim(1, again)}, missing("1 in use, 0 kept a runner from starting lately, 0")},
+		"it has a volume by now":                {[]claims.Claim{claim(0, func(c *claims.Claim) { tried(c); bound(c) }), claim(1, again)}, claims.Choice{Take: "b", Make: -1}},
+		"it failed, but not for want of volume": {[]claims.Claim{claim(0, func(c *claims.Claim) { failed(c); bound(c) })}, claims.Choice{Make: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, claims.Choose(&v1alpha1.CacheSpec{MaxClaims: 1000}, tc.all, "me", now)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	waits := &v1alpha1.CacheSpec{MaxClaims: 1000, OnMissing: v1alpha1.WaitForClaim}
+	if got := claims.Choose(waits, []claims.Claim{claim(0, failed)}, "me", now); got.Make != 1 {
+		t.Errorf("who can't start without: %+v", got)
+	}
+}
+
 // Nodes that are slow for a while make every claim one that is left alone.
 func TestWhoWaitsForAClaimTriesOneThatIsLeftAloneEachMinute(t *testing.T) {
 	spec := &v1alpha1.CacheSpec{MaxClaims: 3, OnMissing: v1alpha1.WaitForClaim}
@@ -184,6 +223,9 @@ func TestFateOf(t *testing.T) {
 		"a bad image":                         {claims.Ending{Known: true, Cause: v1alpha1.CauseImagePull}, claims.Keep},
 		"a volume of another zone":            {claims.Ending{Known: true, Cause: v1alpha1.CauseCache}, claims.Avoid},
 		"a volume that isn't attached":        {claims.Ending{Known: true, Cause: v1alpha1.CauseSlow}, claims.Avoid},
+		"has a job, its node tells nothing":   {claims.Ending{Known: true, HasJob: true}, claims.Delete},
+		"had a job, its node tells nothing":   {claims.Ending{Known: true, HasJob: true, JobOver: true, LetGo: true}, claims.Delete},
+		"its job is over, nothing else known": {claims.Ending{Known: true, JobOver: true, LetGo: true}, claims.Delete},
 		"done with its job":                   {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, HasJob: true, JobOver: true}, claims.Keep},
 		"ended before its job":                {claims.Ending{Known: true, Started: true, Ended: true, Clean: true, HasJob: true}, claims.Delete},
 		"killed in its job":                   {claims.Ending{Known: true, Started: true, Ended: true, HasJob: true}, claims.Delete},

@@ -39,7 +39,7 @@ func FateOf(e Ending) (Fate, string) {
 	switch {
 	case !e.Known:
 		return Delete, "nothing tells how its runner ended"
-	case !e.Started:
+	case !e.Started && !e.HasJob && !e.JobOver: // a job begins before the node tells of the container, which a lost node never does
 		return fateOfUnused(e.Cause)
 	case e.HasJob && !e.JobOver:
 		return Delete, "its runner died with its job"

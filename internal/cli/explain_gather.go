@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -76,8 +77,13 @@ func (e *explainer) find(ctx context.Context, kind, name string, obj client.Obje
 			there += fmt.Sprintf(" and %d more", rest)
 		}
 	}
-	return fmt.Errorf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there)
+	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there))
 }
+
+// notThere says that an object isn't there.
+type notThere string
+
+func (e notThere) Error() string { return string(e) }
 
 func namesOf(list client.ObjectList) []string {
 	var names []string
@@ -95,6 +101,10 @@ func namesOf(list client.ObjectList) []string {
 func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
+		pool.Namespace, pool.Name = e.namespace, name
+		if left, _ := e.runners(ctx, pool); errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
+			return explain.Gone(explain.GoneFacts{Namespace: e.namespace, Name: name, Runners: left, Unknown: e.unknown, Now: e.now}), nil
+		}
 		return nil, err
 	}
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
@@ -235,9 +245,10 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		return nil, err
 	}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
-	pool := &v1alpha1.RunnerPool{}
+	pool, isGone := &v1alpha1.RunnerPool{}, false
 	if err := e.client.Get(ctx, key, pool); err != nil {
-		e.cannot("RunnerPool "+key.String(), err)
+		isGone = apierrors.IsNotFound(err)
+		e.cannot("RunnerPool "+key.String(), client.IgnoreNotFound(err))
 		pool = nil
 	}
 	pod := &corev1.Pod{}
@@ -247,7 +258,7 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		}
 		pod = nil
 	}
-	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, Unknown: e.unknown, Now: e.now}), nil
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown, Now: e.now}), nil
 }
 
 // job gathers what is known of a job, in all namespaces if none is named and they can be read.

@@ -160,6 +160,30 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
+	left := cluster()[1:]
+	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends after its job"} {
+		name := map[string]string{"pool": "linux", "runner": "linux-1"}[what]
+		answer, err := explainerOf(nil, left...).explain(t.Context(), subject{what, name}, time.Time{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := answer.Text(); !strings.Contains(text, words) || strings.Contains(text, "Not known") {
+			t.Errorf("%q is not in, or something isn't known:\n%s", words, text)
+		}
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "runnerpools"}, "", errors.New("ask your administrator"))
+	refuse := func(obj any, _ string) error {
+		if _, isPool := obj.(*v1alpha1.RunnerPool); isPool {
+			return forbidden
+		}
+		return nil
+	}
+	if _, err := explainerOf(refuse, left...).explain(t.Context(), subject{"pool", "linux"}, time.Time{}, nil); !apierrors.IsForbidden(err) {
+		t.Errorf("a pool that can't be read: %v", err)
+	}
+}
+
 func TestWhatIsNotThereIsAnsweredWithWhatIs(t *testing.T) {
 	for args, want := range map[string]string{
 		"pool/windows": `there is no RunnerPool "windows" in namespace ci; there are linux`,

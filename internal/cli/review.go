@@ -4,15 +4,19 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -37,11 +41,8 @@ type reviewOptions struct {
 	folder string
 }
 
-const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: which pools
-change and how far that reaches (identity, routing, template, scale, settings), their limits
-before and after policies with the rule that moved them, what policies newly deny or warn of,
-pools that the same jobs are for, what it costs, each field that differs with its place on
-both sides, and the pools that only a policy moves.
+const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: to pools, to jobs
+that wait, to limits before and after policies, and to costs, with each place that differs.
 
 Compared is the revision --base of the repository that DIR (default: the current folder) is
 in with the files as they lie in DIR, or with the revision --head; or two folders. A pull
@@ -53,12 +54,8 @@ Policies are those beside the pools, of each side its own, and those of --policy
 are read from prices.yaml in DIR or the closest folder above it, of each side its own, or from
 --prices for both. No network, no cluster and no credentials are used, unless --live asks for them.
 
---output prints one form, and --write writes others to files: text, markdown for a comment (it
-begins with a marker and takes at most 60,000 bytes), github for annotations, sarif for
-code scanning, json and yaml.
-
-Exit codes: 0 nothing is denied, 1 the head can't be applied, or something else is wrong, 2
-policies deny a pool of the head, 3 with --exit-code: there are changes, and none is denied.`
+Exit codes: 0 nothing fails, 1 the head can't be applied, or something else is wrong, 2 policies
+deny a pool of the head, 3 with --exit-code: there are changes, 4 what else --fail-on names.`
 
 func newReview(version string) *cobra.Command {
 	c := &cobra.Command{
@@ -159,26 +156,25 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	}
 	ctx := c.Context()
 	in := review.Input{Moment: review.Moment{At: o.at.time(), Zone: o.at.zone}, Namespace: o.policies.namespace, Diff: o.diff}
-	sides, err := o.sides(ctx, args)
+	notes, err := o.sides(ctx, args, &in)
 	if err != nil {
 		return nil, err
 	}
-	in.Base, in.Head = sides.base, sides.head
 	if in.Records, in.Unread, err = o.records(c.InOrStdin()); err != nil {
 		return nil, err
 	}
 	if o.live {
-		notes, err := o.askCluster(ctx, &in)
+		more, err := o.askCluster(ctx, &in)
 		if err != nil {
 			return nil, err
 		}
-		sides.notes = append(sides.notes, notes...)
+		notes = append(notes, more...)
 	}
 	result, err := review.Compare(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	result.Notes = append(result.Notes, sides.notes...)
+	result.Notes = append(result.Notes, notes...)
 	if len(args) < 2 && o.base+o.head == "" && result.Verdict != review.Broken && !result.HasChanges() {
 		result.Notes = append(result.Notes, "Nothing was compared: no definition here differs from HEAD's. Give --base to see what a branch changes, as --base origin/main.")
 	}
@@ -204,20 +200,6 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	return records, skipped, nil
 }
 
-// namespacesOf lists the namespaces that pools of both sides are in.
-func namespacesOf(in review.Input) []string {
-	var namespaces []string
-	for _, side := range []review.Side{in.Base, in.Head} {
-		for _, object := range side.Objects {
-			if object.Manifest.GetKind() == "RunnerPool" {
-				namespaces = append(namespaces, object.Manifest.GetNamespace())
-			}
-		}
-	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
-}
-
 // failWords are what --fail-on takes; N is an amount by month.
 var failWords = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
 
@@ -233,11 +215,10 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	if r.Verdict == review.Broken {
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
 	}
-	var failures []error
+	var err error
 	for _, word := range o.failOn {
-		failures = append(failures, failsOn(word, r))
+		err = errors.Join(err, failsOn(word, r))
 	}
-	err := errors.Join(failures...)
 	if err == nil && o.exitCode && r.HasChanges() {
 		return errChanged
 	}
@@ -246,29 +227,34 @@ func (o *reviewOptions) judge(r *review.Result) error {
 
 // failsOn is the error for one word of --fail-on.
 func failsOn(word string, r *review.Result) error {
-	s := r.Summary
+	denied := map[string]int{"denied": r.Summary.Denied, "newly-denied": r.Summary.NewlyDenied}
+	if !r.Comparable() {
+		denied["newly-denied"] = r.Summary.Denied
+	}
+	n, isDenied := denied[word]
 	switch limit, isCost := costLimit(word); {
-	case word == "broken":
+	case n > 0:
+		return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
+	case isDenied || word == "broken":
 		return nil
-	case word == "denied" || word == "newly-denied" && !r.Comparable():
-		return deniedIf(s.Denied > 0, r)
-	case word == "newly-denied":
-		return deniedIf(s.NewlyDenied > 0, r)
 	case !r.Comparable():
 		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
 	case isCost:
 		return dearer(limit, word, r)
-	case s.Deleted > 0:
-		return fmt.Errorf("%s deleted, %w", wording.Count(s.Deleted, "pool"), errFailOn)
+	}
+	gone, words := 0, "deleted"
+	for _, p := range r.Pools {
+		if p.Change == review.Deleted || p.LosesJobs {
+			gone++
+		}
+	}
+	if gone > r.Summary.Deleted { // the scale sets of the others go, with the jobs that wait
+		words = "deleted, renamed or replaced"
+	}
+	if gone > 0 {
+		return fmt.Errorf("%s %s, %w", wording.Count(gone, "pool"), words, errFailOn)
 	}
 	return nil
-}
-
-func deniedIf(is bool, r *review.Result) error {
-	if !is {
-		return nil
-	}
-	return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, failedAt))
 }
 
 // dearer fails if a month costs more than before by more than a limit.
@@ -280,13 +266,43 @@ func dearer(limit float64, word string, r *review.Result) error {
 	if more := c.After.Typical - c.Before.Typical; more > limit {
 		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
 	}
-	if n := len(r.Uncounted()); n > 0 {
-		return fmt.Errorf("%s of no known price or max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
+	if n := r.Uncounted(); n > 0 {
+		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
 	}
 	return nil
 }
 
-// failedAt says whether a policy fails for a pool at the head.
-func failedAt(p review.Pool) bool {
-	return slices.ContainsFunc(p.Findings, func(f review.Finding) bool { return f.Level == review.Failure && f.State != review.Fixed })
+// reviewForms are the forms of a review, the default first.
+var reviewForms = []string{"text", "markdown", "github", "sarif", "json", "yaml"}
+
+// defaultMarker is what the comment of a review is known by.
+const defaultMarker = "corral-review"
+
+var validMarker = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9 ./_-]{0,98}[A-Za-z0-9])?$`)
+
+// write writes one form.
+func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error {
+	switch form {
+	case "text":
+		return report.ReviewText(w, r)
+	case "markdown":
+		return report.ReviewMarkdown(w, o.marker, r)
+	case "github":
+		return report.GitHub(w, fromCheckout(o.folder, report.ReviewFindings(r)))
+	case "sarif":
+		return report.SARIF(w, o.version, fromCheckout(o.folder, report.ReviewFindings(r)))
+	}
+	return (&format{value: form}).write(w, r)
+}
+
+// writeFile writes one form to a file.
+func (o *reviewOptions) writeFile(f formFile, r *review.Result) error {
+	var b bytes.Buffer
+	if err := o.write(&b, f.form, r); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.file, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("writing the review as %s: %w", f.form, err)
+	}
+	return nil
 }

@@ -38,6 +38,8 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 	}{
 		"a deleted pool":                         {"10-deleted-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, as --fail-on asks\n"},
 		"a deleted pool, which nobody minds":     {"10-deleted-pool", "", "newly-denied,cost>100", exitOK, ""},
+		"a renamed pool that loses jobs":         {"11-renamed-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, renamed or replaced, as --fail-on asks\n"},
+		"a replaced pool that loses jobs":        {"04-identity", "", "deleted", exitFailOn, "Error: 1 pool deleted, renamed or replaced, as --fail-on asks\n"},
 		"a month that costs more":                {"02-template", "", "deleted,cost>100", exitFailOn, "Error: 797 EUR more a month, as --fail-on asks\n"},
 		"a month that costs more, but no more":   {"02-template", "", "cost>800", exitOK, ""},
 		"a new denial":                           {"06-blocking-policy", "", "newly-denied", exitDenied, "Error: 2 of 3 pools denied by policy\n"},
@@ -77,7 +79,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 	}
 	pools := filepath.Join(unbounded, "head/pools.cue")
 	overwriteWith(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
-	const uncounted = "Error: 1 pool of no known price or max, so nobody knows of --fail-on cost>10000\n"
+	const uncounted = "Error: 1 pool without a price or without a max, so nobody knows of --fail-on cost>10000\n"
 	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
 		t.Errorf("a pool loses its max: %+v", got)
 	}
@@ -85,7 +87,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 
 func TestPricesTakenOutAreNoSaving(t *testing.T) {
 	unpriced := edited(t, "02-template", pricesFile, func(string) string { return "currency: EUR\n" })
-	if got := corral(t, unpriced, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || !strings.Contains(got.stderr, "3 pools of no known price or max") {
+	if got := corral(t, unpriced, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || !strings.Contains(got.stderr, "3 pools without a price or without a max") {
 		t.Errorf("prices are taken out: %+v", got)
 	}
 }

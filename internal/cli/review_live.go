@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +30,13 @@ const (
 // askCluster adds what runs now, and what the API server says to each object of the head that isn't as at the base. It returns notes on what
 // wasn't asked.
 func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
-	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(*in)); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
+	namespaces := map[string]bool{}
+	for _, object := range slices.Concat(in.Base.Objects, in.Head.Objects) {
+		if object.Manifest.GetKind() == "RunnerPool" {
+			namespaces[object.Manifest.GetNamespace()] = true
+		}
+	}
+	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, slices.Sorted(maps.Keys(namespaces))); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
 		return nil, err
 	}
 	c, own, err := o.cluster.connect()
@@ -37,12 +45,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var asked []review.ChangedObject
-	for _, object := range review.ChangedObjects(&in.Base, &in.Head) {
-		if object.Head != nil {
-			asked = append(asked, object)
-		}
-	}
+	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
 	if more := len(asked) - maxAsked; more > 0 {
 		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
 	}

@@ -32,12 +32,6 @@ const (
 	workTree = "the work tree"
 )
 
-// bothSides are the two that are compared.
-type bothSides struct {
-	base, head review.Side
-	notes      []string
-}
-
 // namedTree is a tree, and what it is called.
 type namedTree struct {
 	tree
@@ -51,62 +45,52 @@ type namedTree struct {
 	close func()
 }
 
-// sides reads and compiles both, at once.
-func (o *reviewOptions) sides(ctx context.Context, args []string) (bothSides, error) {
-	var both bothSides
+// sides reads and compiles both, at once. It returns notes on what isn't compared.
+func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Input) (notes []string, err error) {
 	base, head, err := o.trees(ctx, args)
 	if err != nil {
-		return both, err
+		return nil, err
 	}
 	defer base.close()
 	defer head.close()
 	if err := base.refuseAbsent(head, folderOf(args)); err != nil {
-		return both, err
+		return nil, err
 	}
 	compiler, err := worker.NewCompiler(2, worker.DefaultLimits())
 	if err != nil {
-		return both, err
+		return nil, err
 	}
 	var results [2]compiled
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
-		group.Go(func() error {
-			if t.refused != "" {
+		group.Go(func() (err error) {
+			switch {
+			case t.refused != "":
 				results[i].Diagnostics = []v1alpha1.Diagnostic{{Message: t.refused}}
-				return nil
-			}
-			if t.absent {
+			case t.absent:
 				results[i] = compiled{root: t.root, path: t.path, compiler: compiler}
-				return nil
+			default:
+				options := compile.Options{Tags: o.definitions.tags, AllowEmpty: true, Positions: true}
+				results[i], err = compileTree(groupCtx, compiler, t.tree, options)
 			}
-			options := compile.Options{Tags: o.definitions.tags, AllowEmpty: true, Positions: true}
-			var err error
-			results[i], err = compileTree(groupCtx, compiler, t.tree, options)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return both, err
+		return nil, err
 	}
 	given := map[string][]*declaredPolicy{}
-	both.notes = head.notes
-	for i, t := range []namedTree{base, head} {
-		side, prices, err := o.side(ctx, t, results[i], given)
-		if err != nil {
-			return both, err
-		}
-		side.Unpriced = len(prices) > 0
-		if i == 0 {
-			both.base = side
-			for _, d := range prices {
-				both.notes = append(both.notes, "The base's costs aren't known: "+compile.Format(d))
-			}
-			continue
-		}
-		side.Diagnostics = append(side.Diagnostics, prices...)
-		both.head = side
+	var unpriced []v1alpha1.Diagnostic
+	if in.Base, unpriced, err = o.side(ctx, base, results[0], given); err != nil {
+		return nil, err
 	}
-	return both, nil
+	notes = head.notes
+	for _, d := range unpriced {
+		notes = append(notes, "The base's costs aren't known: "+compile.Format(d))
+	}
+	in.Head, unpriced, err = o.side(ctx, head, results[1], given)
+	in.Head.Diagnostics = append(in.Head.Diagnostics, unpriced...)
+	return notes, err
 }
 
 // refuseAbsent refuses a base from before the folder was made: it can't be compared. If the head has no such folder either, that is an error.
@@ -123,24 +107,22 @@ func (t *namedTree) refuseAbsent(head namedTree, folder string) error {
 // trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
-		if base, err = wholeTree(args[0], args[0]); err != nil {
-			return base, head, err
+		if base, err = wholeTree(args[0], args[0]); err == nil {
+			head, err = wholeTree(args[1], args[1])
 		}
-		head, err = wholeTree(args[1], args[1])
 		return base, head, err
 	}
-	folder, revision := folderOf(args), o.base
-	revision = cmp.Or(revision, "HEAD")
-	if base, err = revisionTree(ctx, folder, revision); err != nil {
-		return base, head, err
-	}
-	if o.head != "" {
+	folder := folderOf(args)
+	base, err = revisionTree(ctx, folder, cmp.Or(o.base, "HEAD"))
+	switch {
+	case err != nil:
+	case o.head == "":
+		head, err = committedTree(folder)
+	default:
 		head, err = revisionTree(ctx, folder, o.head)
 		if errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
 			head, err = namedTree{name: o.head, refused: err.Error(), close: func() {}}, nil
 		}
-	} else {
-		head, err = committedTree(folder)
 	}
 	return base, head, err
 }
@@ -153,7 +135,8 @@ func folderOf(args []string) string {
 	return "."
 }
 
-func folderTree(folder, name string) (namedTree, error) {
+// wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
+func wholeTree(folder, name string) (namedTree, error) {
 	root, at, err := locate(folder)
 	if err != nil {
 		return namedTree{}, err
@@ -162,15 +145,7 @@ func folderTree(folder, name string) (namedTree, error) {
 	if err != nil {
 		return namedTree{}, fmt.Errorf("opening the definitions: %w", err)
 	}
-	return namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}, nil
-}
-
-// wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
-func wholeTree(folder, name string) (namedTree, error) {
-	t, err := folderTree(folder, name)
-	if err != nil {
-		return t, err
-	}
+	t := namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}
 	if err := t.checkWhole(); err != nil {
 		t.refused = err.Error()
 	}
@@ -229,11 +204,11 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	}
 	for _, p := range w.policies {
 		if !p.testsOnly {
-			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: review.Place(p.origin), Locate: locateIn(p)})
+			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.place})
 		}
 	}
-	var diagnostics []v1alpha1.Diagnostic
-	side.Prices, diagnostics, err = o.readPrices(t)
+	prices, diagnostics, err := o.readPrices(t)
+	side.Prices, side.Unpriced = prices, len(diagnostics) > 0
 	return side, diagnostics, err
 }
 
@@ -261,18 +236,11 @@ func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler
 	return nil, nil, nil
 }
 
-func locateIn(p *declaredPolicy) func(module string, line int) review.Place {
-	return func(module string, line int) review.Place { return review.Place(p.place(module, line)) }
-}
-
 // readPrices reads the price file of --prices, or the one beside the definitions; it returns nil if there is none.
 func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	if o.prices != "" {
 		file, err := os.Open(o.prices)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading prices: %w", err)
-		}
-		return pricesIn(file, filepath.ToSlash(o.prices))
+		return pricesIn(file, err, filepath.ToSlash(o.prices))
 	}
 	if t.absent {
 		return nil, nil, nil
@@ -282,14 +250,10 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 			return nil, wrong, nil
 		}
 		name := path.Join(folder, pricesFile)
-		file, err := t.fsys.Open(name)
-		if err == nil {
-			return pricesIn(file, shown(t.root, name))
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, fmt.Errorf("reading prices: %w", err)
-		}
-		if folder == "." || folder == "/" {
+		switch file, err := t.fsys.Open(name); {
+		case !errors.Is(err, fs.ErrNotExist):
+			return pricesIn(file, err, shown(t.root, name))
+		case folder == "." || folder == "/":
 			return nil, nil, nil
 		}
 	}
@@ -298,22 +262,24 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 // unreadPrices says which price files of a folder are none, as nobody would miss them: a link, and those of other names.
 func (t namedTree) unreadPrices(folder string) []v1alpha1.Diagnostic {
 	for _, base := range []string{pricesFile, "prices.yml", "prices.json"} {
-		name := path.Join(folder, base)
-		info, err := fs.Lstat(t.fsys, name)
-		switch {
-		case err != nil:
-		case base != pricesFile:
-			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: "only " + pricesFile + " is read; rename it, or remove it"}}
-		case info.Mode()&fs.ModeSymlink != 0:
-			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: compile.Link}}
+		name, why := path.Join(folder, base), compile.Link
+		if base != pricesFile {
+			why = "only " + pricesFile + " is read; rename it, or remove it"
+		}
+		if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
+			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: why}}
 		}
 	}
 	return nil
 }
 
-func pricesIn(file fs.File, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, review.MaxPriceBytes+1))
+// pricesIn reads a file, if it could be opened.
+func pricesIn(file fs.File, err error, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
+	var data []byte
+	if err == nil {
+		defer file.Close()
+		data, err = io.ReadAll(io.LimitReader(file, review.MaxPriceBytes+1))
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading prices: %w", err)
 	}

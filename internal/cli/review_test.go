@@ -534,24 +534,24 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	}
 	t.Chdir(folder)
 	o := &reviewOptions{definitions: &definitions{}, policies: newPolicyOptions()}
-	sides, err := o.sides(t.Context(), []string{"base", "head"})
+	at, err := parseTime(reviewedAt)
 	if err != nil {
+		t.Fatal(err)
+	}
+	in := review.Input{Moment: review.Moment{At: at, Zone: "UTC"}}
+	if _, err := o.sides(t.Context(), []string{"base", "head"}, &in); err != nil {
 		t.Fatal(err)
 	}
 	asked := &counting{}
 	if asked.Asker, err = o.policies.rules(); err != nil {
 		t.Fatal(err)
 	}
-	for _, side := range []*review.Side{&sides.base, &sides.head} {
+	for _, side := range []*review.Side{&in.Base, &in.Head} {
 		for i, p := range side.Policies {
 			side.Policies[i].Policy = policy.Elsewhere(p.Source(), p.Facts(), asked)
 		}
 	}
-	at, err := parseTime(reviewedAt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := review.Compare(t.Context(), review.Input{Base: sides.base, Head: sides.head, Moment: review.Moment{At: at, Zone: "UTC"}})
+	result, err := review.Compare(t.Context(), in)
 	if err != nil || len(result.Pools) != pools-2 {
 		t.Fatalf("got %d pools, %v", len(result.Pools), err)
 	}

@@ -141,8 +141,8 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
-// One that was found elsewhere doesn't tell of the one that was named.
-func TestALeaseThatCanNotBeReadIsTold(t *testing.T) {
+// One that was found elsewhere says nothing of the one that was named.
+func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
 	named := func(obj any, _ string) bool { _, isOne := obj.(*coordinationv1.Lease); return isOne }

@@ -76,7 +76,7 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestACallThatNobodyWaitedForTellsNothing(t *testing.T) {
+func TestACallThatNobodyWaitedForSaysNothing(t *testing.T) {
 	noted := 0
 	c := NewConnections(time.Now)
 	o := c.Watch(Options{}, "ns/main")

@@ -210,11 +210,11 @@ func Compete(a, b *Pool) bool {
 			return false
 		}
 	}
-	return overlap(a.Repositories, b.Repositories)
+	return ShareRepositories(a.Repositories, b.Repositories)
 }
 
-// overlap reports whether two lists of patterns surely have a repository in common.
-func overlap(a, b []string) bool {
+// ShareRepositories reports whether two lists of patterns surely have a repository in common.
+func ShareRepositories(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -70,6 +71,40 @@ func (x *expansion) addMode(mode *v1alpha1.ContainerMode, account string) error 
 	return x.addHooks(mode, account)
 }
 
+// runnersFolders are what the runner is made of, in its folder; systemFolders are the image's.
+var (
+	runnersFolders = []string{"_diag", "bin", "externals", "k8s", "k8s-novolume"}
+	systemFolders  = []string{"/bin", "/boot", "/dev", "/etc", "/home", runnerFolder, "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var", socketFolder}
+	driveOnly      = regexp.MustCompile(`^[A-Za-z]:[^/\\]`)
+)
+
+// isTaken reports whether a folder, by its clean path, is of the runner itself or of its system.
+func isTaken(folder string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(folder, runnerFolder+"/"), "/")
+	return slices.Contains(systemFolders, folder) || slices.Contains(runnersFolders, name)
+}
+
+// workFolder is the folder that jobs work in: the template's, or else the pool's.
+func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
+	folder := s.GetWorkFolder()
+	for _, e := range x.declaredRunner().Env {
+		if e.Name != workFolderEnv || e.Value == "" {
+			continue
+		}
+		if s.WorkFolder != "" && s.WorkFolder != e.Value {
+			return "", fmt.Errorf("spec.workFolder: the template sets %s itself, so this wouldn't hold; remove one of the two", workFolderEnv)
+		}
+		folder = e.Value
+	}
+	switch {
+	case driveOnly.MatchString(folder):
+		return "", fmt.Errorf("spec.workFolder: must have a slash after the drive; found %s", folder)
+	case isTaken(workPath(strings.ReplaceAll(folder, `\`, "/"))):
+		return "", fmt.Errorf("spec.workFolder: %s is of the runner itself or of its system; choose another", folder)
+	}
+	return folder, nil
+}
+
 // workPath is the path of a work folder in Linux containers; "" for one of Windows.
 func workPath(folder string) string {
 	switch {
@@ -102,6 +137,9 @@ func WorkFolder(template []byte) string {
 func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 	if c == nil {
 		return nil
+	}
+	if isTaken(path.Clean(c.MountPath)) {
+		return fmt.Errorf("spec.cache.mountPath: %s is of the runner itself or of its system; choose another", c.MountPath)
 	}
 	mounts, _ := x.runner()["volumeMounts"].([]any)
 	for i, m := range mounts {

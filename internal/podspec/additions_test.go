@@ -67,13 +67,12 @@ func TestTheWorkFolderIsTheSameInEachMode(t *testing.T) {
 // The template's own mount and variable win.
 func TestATemplateMaySayItsWorkFolder(t *testing.T) {
 	template, err := podspec.Template(poolOf(t, `
-workFolder: builds
 containerMode: {type: Docker}
-template: {spec: {containers: [{name: runner, image: r, env: [{name: ACTIONS_RUNNER_INPUT_WORK, value: /own}], volumeMounts: [{name: disk, mountPath: /home/runner/builds, subPath: w}]}], volumes: [{name: disk, emptyDir: {}}]}}`))
+template: {spec: {containers: [{name: runner, image: r, env: [{name: ACTIONS_RUNNER_INPUT_WORK, value: builds}], volumeMounts: [{name: disk, mountPath: /home/runner/builds, subPath: w}]}], volumes: [{name: disk, emptyDir: {}}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := podspec.WorkFolder(template); got != "/own" {
+	if got := podspec.WorkFolder(template); got != "builds" {
 		t.Errorf("the registration has %q", got)
 	}
 	pod, err := podspec.Build(runner, template)
@@ -83,6 +82,34 @@ template: {spec: {containers: [{name: runner, image: r, env: [{name: ACTIONS_RUN
 	want := corev1.VolumeMount{Name: "disk", MountPath: "/home/runner/builds", SubPath: "w"}
 	if diff := cmp.Diff(want, pod.Spec.InitContainers[1].VolumeMounts[0]); diff != "" {
 		t.Errorf("the daemon's mount:\n%s", diff)
+	}
+}
+
+func TestAWorkFolderThatIsSomethingElse(t *testing.T) {
+	template := func(env string) string {
+		return "\ntemplate: {spec: {containers: [{name: runner, image: r, env: [" + env + "]}]}}"
+	}
+	own := template("{name: ACTIONS_RUNNER_INPUT_WORK, value: /own}")
+	for spec, want := range map[string]string{
+		"workFolder: bin" + template(""):                      "spec.workFolder: bin is of the runner itself or of its system; choose another",
+		"workFolder: /home/runner/./externals" + template(""): "spec.workFolder: /home/runner/./externals is of",
+		"workFolder: k8s/x" + template(""):                    "spec.workFolder: k8s/x is of",
+		`workFolder: 'bin\x'` + template(""):                  `spec.workFolder: bin\x is of`,
+		"workFolder: /home/runner" + template(""):             "spec.workFolder: /home/runner is of",
+		"workFolder: /home" + template(""):                    "spec.workFolder: /home is of",
+		"workFolder: /etc" + template(""):                     "spec.workFolder: /etc is of",
+		"workFolder: C:foo" + template(""):                    "spec.workFolder: must have a slash after the drive",
+		`workFolder: 'C:\foo'` + template(""):                 "",
+		"workFolder: bins" + template(""):                     "",
+		"workFolder: /usr/work" + template(""):                "",
+		"workFolder: builds" + own:                            "spec.workFolder: the template sets ACTIONS_RUNNER_INPUT_WORK itself, so this wouldn't hold; remove one of the two",
+		"workFolder: /own" + own:                              "",
+		"containerMode: {type: Docker}" + template("{name: ACTIONS_RUNNER_INPUT_WORK, value: bin}"): "spec.workFolder: bin is of",
+	} {
+		_, err := podspec.Template(poolOf(t, spec))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: %v", spec, err)
+		}
 	}
 }
 

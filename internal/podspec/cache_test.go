@@ -127,6 +127,19 @@ func TestATemplateInTheWayOfTheCacheIsRefused(t *testing.T) {
 	}
 }
 
+// A claim mounted over the runner or its system hides them: no runner would start.
+func TestACacheInThePlaceOfTheRunnerIsRefused(t *testing.T) {
+	for at, refused := range map[string]bool{
+		"/home/runner": true, "/home": true, "/usr": true, "/home/runner/bin": true, "/home/runner/./externals/": true, "/etc": true,
+		"/home/runner/.cache": false, "/home/runner/_work/_tool": false, "/usr/local/cache": false, "/bin/x": false, "/cache": false,
+	} {
+		pool := poolOf(t, "cache: {size: 1Gi, maxClaims: 1, mountPath: "+at+"}"+plainTemplate)
+		if _, err := podspec.Template(pool); refused != (err != nil && strings.HasPrefix(err.Error(), "spec.cache.mountPath: "+at+" is of the runner itself or of its system; choose another")) {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
 func TestASpecimenHasAPlaceholderForItsClaim(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{}
 	pool.Name, pool.Spec.Template.Raw = "linux", []byte(`{"spec": {"containers": [{"name": "runner"}]}}`)

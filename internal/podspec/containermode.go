@@ -42,6 +42,7 @@ const (
 	hooksEnv        = "ACTIONS_RUNNER_CONTAINER_HOOKS"
 	hookTemplateEnv = "ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE"
 	claimEnv        = "ACTIONS_RUNNER_CLAIM_NAME"
+	hostEnv         = "DOCKER_HOST" // of the Docker client
 )
 
 // hooks are where the runner's image has its container hooks.
@@ -71,10 +72,15 @@ func newExpansion(pool *v1alpha1.RunnerPool) (*expansion, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &expansion{template: t, work: workPath(pool.Spec.GetWorkFolder())}
+	x := &expansion{template: t}
 	if x.index, err = runnerIndex(&t.Spec); err != nil {
 		return nil, err
 	}
+	folder, err := x.workFolder(&pool.Spec)
+	if err != nil {
+		return nil, err
+	}
+	x.work = workPath(folder)
 	d := json.NewDecoder(bytes.NewReader(declared))
 	d.UseNumber()
 	if err := d.Decode(&x.content); err != nil {
@@ -137,7 +143,7 @@ func (x *expansion) addDocker(declared *v1alpha1.DockerSpec) error {
 		}
 	}
 	x.spec()["initContainers"] = append(first, init...)
-	add(x.runner(), "env", env("DOCKER_HOST", "unix://"+socketFolder+"/docker.sock"), env("RUNNER_WAIT_FOR_DOCKER_IN_SECONDS", "120"))
+	add(x.runner(), "env", env(hostEnv, "unix://"+socketFolder+"/docker.sock"), env("RUNNER_WAIT_FOR_DOCKER_IN_SECONDS", "120"))
 	add(x.runner(), "volumeMounts", mountOf(work), object{"name": socketVolume, "mountPath": socketFolder})
 	for _, name := range []string{work.Name, socketVolume, externalsVolume} {
 		add(x.spec(), "volumes", object{"name": name, "emptyDir": object{}})
@@ -220,6 +226,9 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 			return work, fmt.Errorf("%s: %s is where the socket of the Docker daemon is; name the volume %s, or mount it elsewhere", x.at("volumeMounts[%d].mountPath", i), socketFolder, socketVolume)
 		}
 	}
+	if i := x.socketElsewhere(); i >= 0 {
+		return work, fmt.Errorf("%s: must be %s, or %s be set: the socket of the Docker daemon isn't where the runner looks for it", x.at("volumeMounts[%d].mountPath", i), socketFolder, hostEnv)
+	}
 	work = corev1.VolumeMount{Name: workVolume, MountPath: x.work}
 	if i := x.workMount(); i >= 0 {
 		work = mounts[i]
@@ -228,6 +237,20 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 		}
 	}
 	return work, x.checkOwnDaemon(own, work)
+}
+
+// socketElsewhere is the index of the runner's only mount of the socket's volume, if its Docker client doesn't look there; -1 otherwise.
+func (x *expansion) socketElsewhere() int {
+	at := -1
+	for i, m := range x.declaredRunner().VolumeMounts {
+		if m.Name == socketVolume && strings.HasSuffix(socketFolder, folderOf(m)) { // /run is the same
+			return -1
+		}
+		if m.Name == socketVolume && !hasEnv(x.declaredRunner(), hostEnv) {
+			at = i
+		}
+	}
+	return at
 }
 
 // folderOf is where a volume is mounted, without a slash at the end.

@@ -25,15 +25,23 @@ func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 
 // SpecimenOver is Specimen with what the pod gets of its connection's network.
 func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
-	template, err := Template(pool)
+	revision, template, err := RevisionOf(pool)
 	if err != nil {
 		return nil, err
+	}
+	return SpecimenOf(pool, revision, template, n)
+}
+
+// RevisionOf returns the first of the names that the revision of a pool's template may have, and the template.
+func RevisionOf(pool *v1alpha1.RunnerPool) (name string, template []byte, err error) {
+	if template, err = Template(pool); err != nil {
+		return "", nil, err
 	}
 	digest, err := Digest(template)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return SpecimenOf(pool, RevisionNames(pool.Name, digest)[0], template, n)
+	return RevisionNames(pool.Name, digest)[0], template, nil
 }
 
 // SpecimenOf is Specimen for a revision of a pool's template.

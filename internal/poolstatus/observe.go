@@ -199,6 +199,12 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
+// claimWords are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). Of another
+// zone it says the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
+var claimWords = []string{
+	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
+}
+
 // isForClaim says whether a pod has no node because of the claim of its cache. A scheduler tells of a volume's zone only where
 // a node would have had room otherwise.
 func isForClaim(pod *corev1.Pod, reason string) bool {
@@ -206,9 +212,7 @@ func isForClaim(pod *corev1.Pod, reason string) bool {
 		return false
 	}
 	reason = strings.ToLower(reason)
-	return slices.ContainsFunc([]string{"volume node affinity conflict", "persistentvolumeclaim", "storageclass", "persistent volumes to bind"}, func(words string) bool {
-		return strings.Contains(reason, words)
-	})
+	return slices.ContainsFunc(claimWords, func(words string) bool { return strings.Contains(reason, words) })
 }
 
 // unscheduled says why a pod has no node yet, and since when; "" when it has one or nobody tried.

@@ -115,3 +115,31 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 		})
 	}
 }
+
+// The words are those of kube-scheduler, whose versions differ.
+func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersWords(t *testing.T) {
+	for words, want := range map[string]v1alpha1.RunnerCause{
+		"2 node(s) had volume node affinity conflict":                                             v1alpha1.CauseCache,
+		"1 Insufficient cpu, 2 node(s) didn't match PersistentVolume's node affinity":             v1alpha1.CauseCache,
+		"2 node(s) had no available volume zone":                                                  v1alpha1.CauseCache,
+		"2 node(s) didn't find available persistent volumes to bind":                              v1alpha1.CauseCache,
+		"2 node(s) did not have enough free storage":                                              v1alpha1.CauseCache,
+		"2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)":             v1alpha1.CauseCache,
+		"pod has unbound immediate PersistentVolumeClaims":                                        v1alpha1.CauseCache,
+		`persistentvolumeclaim "corral-cache-linux-0" not found`:                                  v1alpha1.CauseCache,
+		`storageclass.storage.k8s.io "fast" not found`:                                            v1alpha1.CauseCache,
+		"1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector":                 v1alpha1.CauseUnschedulable,
+		"2 Insufficient ephemeral-storage":                                                        v1alpha1.CauseUnschedulable,
+		"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access": v1alpha1.CauseCache,
+	} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.CacheClaimAnnotation: "corral-cache-linux-0"}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: " + words + ".",
+			}}},
+		}
+		if got := poolstatus.Observe(&v1alpha1.Runner{}, pod, time.Minute, time.Time{}); got.Cause != want {
+			t.Errorf("%s: %q", words, got.Cause)
+		}
+	}
+}

@@ -37,47 +37,34 @@ func command(f Finding) string {
 		add("col", strconv.Itoa(f.Place.Column))
 	}
 	add("title", f.Title)
-	name := map[Level]string{Error: "error", Warning: "warning"}[f.Level]
-	name = cmp.Or(name, "notice")
-	head := "::" + name
-	if len(properties) > 0 {
-		head += " " + strings.Join(properties, ",")
-	}
-	return head + "::" + escapeData(f.describe()) + "\n"
+	name := cmp.Or(map[Level]string{Error: "error", Warning: "warning"}[f.Level], "notice")
+	head := strings.TrimSuffix(name+" "+strings.Join(properties, ","), " ")
+	return "::" + head + "::" + escapeData(f.describe()) + "\n"
 }
 
 // describe says all of a finding that has no property of its own.
 func (f Finding) describe() string {
-	text := f.Message
-	if f.Subject != "" {
-		text = f.Subject + ": " + text
-	}
-	if f.Path != "" {
-		text += "\nfield: " + f.Path
-	}
-	if f.By != "" {
-		text += "\nrule: " + f.By
-	}
-	if f.Help != "" {
-		text += "\nfix: " + f.Help
+	text := f.says()
+	for _, more := range [][2]string{{"field", f.Path}, {"rule", f.By}, {"fix", f.Help}} {
+		if more[1] != "" {
+			text += "\n" + more[0] + ": " + more[1]
+		}
 	}
 	return text
 }
 
-// String writes a place as FILE:LINE.
-func (p Place) String() string {
-	if p.Line == 0 {
-		return p.File
+// says what a finding is of whom.
+func (f Finding) says() string {
+	if f.Subject == "" {
+		return f.Message
 	}
-	return p.File + ":" + strconv.Itoa(p.Line)
+	return f.Subject + ": " + f.Message
 }
 
 // escapeData escapes the text of a command, as the runner undoes it.
-func escapeData(s string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)
-}
+var escapeData = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 
 // escapeProperty escapes the value of a command's property.
 func escapeProperty(s string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace(s)
+	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
 }

@@ -5,9 +5,12 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/review"
 )
 
 func TestTheSameOfManySubjectsIsToldOnce(t *testing.T) {
@@ -36,5 +39,50 @@ func TestTheSameOfManySubjectsIsToldOnce(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Code scanning would close an alert and open another.
+func TestWhatIsToldOfSeveralIsKnownAgainWhoeverJoins(t *testing.T) {
+	joined := func(names ...string) (fingerprints []string) {
+		r := &review.Result{Verdict: review.Denied}
+		var vetted []Finding
+		for i, name := range names {
+			file, effects := string(name[0])+".cue", []string{"Jobs that wait for it are lost."}
+			denial := review.Finding{Level: review.Deny, State: review.New, At: review.Place{File: file, Line: i}}
+			denial.Message, denial.Path, denial.Rule.Name = "no", "spec.x", "r"
+			r.Pools = append(r.Pools, review.Pool{Name: name, Change: review.Deleted, Effects: effects, Places: review.Places{BaseAt: &review.Place{File: file, Line: i}}, Findings: []review.Finding{denial}})
+			r.Overlaps = append(r.Overlaps, review.Overlap{Pool: name, Message: "Jobs are for all."})
+			vetted = append(vetted, Finding{Rule: "r", Subject: "pool " + name, Message: "no", Path: "pools." + name + ".spec.x", Place: Place{File: "p.cue"}})
+		}
+		r.Warnings = []string{fmt.Sprintf("A policy is gone: %d pools are free of it.", len(names))}
+		for _, f := range slices.Concat(ReviewFindings(r), Grouped(vetted)) {
+			fingerprints = append(fingerprints, f.Rule+" "+fingerprint(f))
+		}
+		return fingerprints
+	}
+	few := joined("b", "c")
+	if diff := cmp.Diff(few, joined("a", "b", "c", "d", "e")); diff != "" || len(few) != 5 || len(slices.Compact(few)) != 5 {
+		t.Errorf("of %d: %s", len(few), diff)
+	}
+	if diff := cmp.Diff(few[:4], joined("b")[:4]); diff != "" {
+		t.Errorf("of one: %s", diff)
+	}
+}
+
+// Who reads of costs learns first why some are left out.
+func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
+	names := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("p%02d", i))
+		}
+		return all
+	}
+	both := &review.Amounts{Max: new(float64)}
+	c := &review.Cost{Currency: "EUR", Before: both, After: both, Unknown: names(30), UnknownBefore: names(30), Unbounded: names(5)}
+	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, as no price is known: p00, p01, p02, p03, p04 and 25 more" +
+		"; left out of max after, as nothing bounds it: p00, p01, p02, p03, p04"
+	if diff := cmp.Diff(want, costLine("", c).text()); diff != "" {
+		t.Error(diff)
 	}
 }

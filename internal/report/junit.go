@@ -13,15 +13,12 @@ import (
 
 // JUnit writes suites in the XML format that JUnit made common.
 func JUnit(w io.Writer, suites []Suite) error {
-	all := junitSuites{Suites: []junitSuite{}}
-	var total time.Duration
+	all := junitSuites{}
 	for _, s := range suites {
-		suite, took := junitOf(s)
+		suite := junitOf(s)
 		all.Suites = append(all.Suites, suite)
-		all.Tests, all.Failures = all.Tests+suite.Tests, all.Failures+suite.Failures
-		total += took
+		all.Tests, all.Failures, all.Time = all.Tests+suite.Tests, all.Failures+suite.Failures, all.Time+suite.Time
 	}
-	all.Time = seconds(total)
 	data, err := xml.MarshalIndent(all, "", "  ")
 	if err == nil {
 		_, err = io.WriteString(w, xml.Header+string(data)+"\n")
@@ -32,31 +29,33 @@ func JUnit(w io.Writer, suites []Suite) error {
 	return nil
 }
 
-func junitOf(s Suite) (junitSuite, time.Duration) {
+func junitOf(s Suite) junitSuite {
 	suite := junitSuite{Name: s.Name, Tests: len(s.Cases)}
-	var total time.Duration
 	for _, c := range s.Cases {
 		j := junitCase{Class: s.Name, Name: c.Name, File: c.Place.File, Line: c.Place.Line, Time: seconds(c.Duration)}
+		suite.Time += j.Time
 		switch {
 		case c.Failure != "":
 			first, _, _ := strings.Cut(c.Failure, "\n")
-			j.Failure = &junitFailure{Message: first, Text: c.Failure}
+			j.Failure = &junitText{Message: first, Text: c.Failure}
 			suite.Failures++
 		case c.Skipped:
 			j.Skipped = &struct{}{}
 			suite.Skipped++
 		}
 		if c.Output != "" {
-			j.Output = &junitOutput{Text: c.Output}
+			j.Output = &junitText{Text: c.Output}
 		}
 		suite.Cases = append(suite.Cases, j)
-		total += c.Duration
 	}
-	suite.Time = seconds(total)
-	return suite, total
+	return suite
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+type seconds time.Duration
+
+func (s seconds) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%.3f", time.Duration(s).Seconds()), nil
+}
 
 // What of JUnit's format is written.
 type (
@@ -64,7 +63,7 @@ type (
 		XMLName  xml.Name     `xml:"testsuites"`
 		Tests    int          `xml:"tests,attr"`
 		Failures int          `xml:"failures,attr"`
-		Time     string       `xml:"time,attr"`
+		Time     seconds      `xml:"time,attr"`
 		Suites   []junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
@@ -72,24 +71,21 @@ type (
 		Tests    int         `xml:"tests,attr"`
 		Failures int         `xml:"failures,attr"`
 		Skipped  int         `xml:"skipped,attr"`
-		Time     string      `xml:"time,attr"`
+		Time     seconds     `xml:"time,attr"`
 		Cases    []junitCase `xml:"testcase"`
 	}
 	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		File    string        `xml:"file,attr,omitempty"`
-		Line    int           `xml:"line,attr,omitempty"`
-		Time    string        `xml:"time,attr"`
-		Failure *junitFailure `xml:"failure"`
-		Skipped *struct{}     `xml:"skipped"`
-		Output  *junitOutput  `xml:"system-out"`
+		Class   string     `xml:"classname,attr"`
+		Name    string     `xml:"name,attr"`
+		File    string     `xml:"file,attr,omitempty"`
+		Line    int        `xml:"line,attr,omitempty"`
+		Time    seconds    `xml:"time,attr"`
+		Failure *junitText `xml:"failure"`
+		Skipped *struct{}  `xml:"skipped"`
+		Output  *junitText `xml:"system-out"`
 	}
-	junitFailure struct {
-		Message string `xml:"message,attr"`
+	junitText struct {
+		Message string `xml:"message,attr,omitempty"`
 		Text    string `xml:",chardata"`
-	}
-	junitOutput struct {
-		Text string `xml:",chardata"`
 	}
 )

@@ -6,12 +6,12 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -29,13 +29,7 @@ const (
 )
 
 // Place is a place in a file.
-type Place struct {
-	// File as seen from the current folder, with slashes; empty if unknown.
-	File string `json:"file,omitempty"`
-	// Line and Column count from 1; 0 if unknown.
-	Line   int `json:"line,omitempty"`
-	Column int `json:"column,omitempty"`
-}
+type Place = review.Place
 
 // Finding is one thing to say about a place.
 type Finding struct {
@@ -57,6 +51,8 @@ type Finding struct {
 	// Source is where the rule stands; By says so in words, and names its policy.
 	Source Place  `json:"source,omitzero"`
 	By     string `json:"by,omitempty"`
+	// Known is what a finding of several subjects is known again by, beside its rule, whoever joins them; empty of others.
+	Known string `json:"-"`
 }
 
 // Suite is a group of cases.
@@ -80,9 +76,7 @@ type Case struct {
 // worstFirst sorts findings by level, and keeps their order otherwise.
 func worstFirst(findings []Finding) []Finding {
 	order := map[Level]int{Error: 0, Warning: 1, Note: 2}
-	sorted := slices.Clone(findings)
-	slices.SortStableFunc(sorted, func(a, b Finding) int { return cmp.Compare(order[a.Level], order[b.Level]) })
-	return sorted
+	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return order[a.Level] - order[b.Level] })
 }
 
 // maxAlone is how many subjects are told by themselves, each at its place, of which the same is found. Of more, the first is, with the names
@@ -128,6 +122,7 @@ func together(group []Finding) Finding {
 		names = append(names, strings.TrimPrefix(other.Subject, kind+" "))
 	}
 	slices.Sort(names)
+	f.Known = f.Message + "\x00" + afterSpec(f.Path)
 	f.Message += fmt.Sprintf(" (%s: %s)", wording.Count(len(names), kind), wording.List(names, maxAlone))
 	return f
 }

@@ -24,13 +24,26 @@ type phrase []span
 
 func plainly(format string, args ...any) phrase { return phrase{{text: fmt.Sprintf(format, args...)}} }
 
+// when is nothing if something isn't so.
+func when(is bool, format string, args ...any) phrase {
+	if !is {
+		return nil
+	}
+	return plainly(format, args...)
+}
+
+// present leaves out lines that say nothing.
+func present(lines ...phrase) []phrase {
+	return slices.DeleteFunc(lines, func(line phrase) bool { return len(line) == 0 })
+}
+
 func code(text string) phrase { return phrase{{text: text, code: true}} }
 
-// each makes a phrase of each text.
-func each(texts []string) []phrase {
+// each makes a phrase of each text, after a word.
+func each(word string, texts []string) []phrase {
 	var all []phrase
 	for _, text := range texts {
-		all = append(all, plainly("%s", text))
+		all = append(all, plainly("%s%s", word, text))
 	}
 	return all
 }
@@ -52,7 +65,8 @@ const maxHeadline = 6
 
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{headline: plainly("Nothing changes"), summary: summary(r), blocks: blocksOf(r)}
+	t := telling{headline: plainly("Nothing changes"), summary: summary(r)}
+	t.addBlocks(r)
 	var worst []string
 	for i, c := range r.Worst {
 		if i == maxHeadline {
@@ -65,9 +79,9 @@ func tell(r *review.Result) telling {
 		t.headline = plainly("%s", strings.Join(worst, " · "))
 	}
 	if r.Cost != nil {
-		t.notes = append(t.notes, each(r.Cost.Assumptions)...)
+		t.notes = each("", r.Cost.Assumptions)
 	}
-	t.notes = append(t.notes, each(r.Notes)...)
+	t.notes = append(t.notes, each("", r.Notes)...)
 	return t
 }
 
@@ -84,27 +98,17 @@ func summary(r *review.Result) []phrase {
 	}
 	compared := join(plainly("Looked at alone: "), named(r.Head))
 	if r.Comparable() {
-		compared = join(plainly("Compared: "), named(r.Base), plainly(" with "), named(r.Head))
-		if same := r.Summary.Same; same > 0 {
-			compared = join(compared, plainly("; %s the same", wording.Count(same, "pool")))
-		}
+		same := r.Summary.Same
+		compared = join(plainly("Compared: "), named(r.Base), plainly(" with "), named(r.Head), when(same > 0, "; %s the same", wording.Count(same, "pool")))
 	}
-	lines := []phrase{compared}
-	switch {
-	case r.Verdict == review.Broken && r.Head.Pools == 0: // nothing else was read
-		return lines
-	case r.Verdict == review.Denied:
-		lines = slices.Insert(lines, 0, plainly("Denied: policies deny %s of the head", wording.Count(r.Summary.Denied, "pool")))
-	case r.Verdict == review.Allowed:
-		lines = slices.Insert(lines, 0, plainly("Allowed: no policy denies it"))
+	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
+		return []phrase{compared}
 	}
-	if line := policyLine(r); line != nil {
-		lines = append(lines, line)
-	}
-	if line := costLine(r.Cost); line != nil {
-		lines = append(lines, join(plainly("Cost of all pools by month: "), line))
-	}
-	return lines
+	return present(
+		when(r.Verdict == review.Denied, "Denied: policies deny %s of the head", wording.Count(r.Summary.Denied, "pool")),
+		when(r.Verdict == review.Allowed, "Allowed: no policy denies it"),
+		compared, policyLine(r), costLine("Cost of all pools by month: ", r.Cost),
+	)
 }
 
 // policyLine says which policies were asked; nil if there are none.
@@ -118,20 +122,9 @@ func policyLine(r *review.Result) phrase {
 	case r.Base.Digest != r.Head.Digest:
 		said = "not those of the base, "
 	}
-	text := fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone)
-	if n := r.Summary.Warnings; n > 0 {
-		text += "; " + wording.Count(n, "warning")
-	}
-	return plainly("%s", text)
-}
-
-func declared(l *review.Limits, field string) string { return wording.Max(*l.Declared.Number(field)) }
-
-func effective(l *review.Limits, field, undecided string) string {
-	if l.Effective == nil {
-		return undecided
-	}
-	return wording.Max(*l.Effective.Number(field))
+	warnings := r.Summary.Warnings
+	return join(plainly("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone),
+		when(warnings > 0, "; %s", wording.Count(warnings, "warning")))
 }
 
 // both tells a value of something on both sides; it is nil on a side that doesn't have it.
@@ -162,7 +155,7 @@ func where(p *review.Place) string {
 	if p == nil || p.File == "" {
 		return ""
 	}
-	text := Place(*p).String()
+	text := p.String()
 	if p.Line > 0 && p.Column > 0 {
 		text += ":" + strconv.Itoa(p.Column)
 	}

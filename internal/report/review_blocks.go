@@ -6,7 +6,6 @@ package report
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -22,11 +21,14 @@ type block struct {
 	// names of the subjects, which are of a kind as pool.
 	kind  string
 	names []string
-	// place of the line that changed, how many others there are, and the path of the field that is judged. Source is where a rule stands.
-	place  Place
-	others int
+	// places of the lines that changed, a subject each: the first is shown, and how many others there are. Path is of the field that is judged;
+	// source is where a rule stands.
+	places []Place
 	path   string
 	source Place
+	// known is what code scanning knows it again by beside its rule and field: nothing that is another when a subject joins. Empty of what is
+	// alone: it is what is said of whom.
+	known string
 	// said in the heading.
 	said phrase
 	// lines are told in all forms, details to people alone: they change from day to day.
@@ -79,15 +81,17 @@ var classes = []class{
 	{"diff", "", "", ""},
 }
 
-func classOf(words string) class {
-	return classes[slices.IndexFunc(classes, func(c class) bool { return c.words == words })]
+func rank(words string) int {
+	return slices.IndexFunc(classes, func(c class) bool { return c.words == words })
 }
 
-// blocksOf are the blocks of a result, the worst first.
-func blocksOf(r *review.Result) []block {
-	blocks := problemBlocks(r)
+func classOf(words string) class { return classes[rank(words)] }
+
+// addBlocks adds the blocks of a result, the worst first.
+func (t *telling) addBlocks(r *review.Result) {
+	t.problems(r)
 	for _, text := range r.Warnings {
-		blocks = append(blocks, block{class: classOf("warning"), said: plainly("warning: %s", text)})
+		t.add(block{class: classOf("warning"), said: plainly("warning: %s", text), known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -96,7 +100,9 @@ func blocksOf(r *review.Result) []block {
 		}
 	}
 	for _, alike := range groups(r.Pools, poolKey) {
-		blocks = append(blocks, poolBlock(alike, causes))
+		if alike[0].Change != review.Same { // what policies say is told elsewhere
+			t.add(poolBlock(alike, causes))
+		}
 	}
 	var judged []finding
 	for i := range r.Pools {
@@ -105,17 +111,37 @@ func blocksOf(r *review.Result) []block {
 		}
 	}
 	for _, alike := range groups(judged, finding.key) {
-		blocks = append(blocks, findingBlock(alike))
+		t.add(findingBlock(alike))
 	}
-	blocks = slices.Concat(blocks, overlapBlocks(r), policyBlocks(r), connectionBlocks(r), priceBlocks(r), recordedBlocks(r))
+	t.overlaps(r.Overlaps)
+	t.policies(r.Policies)
+	t.connections(r.Connections)
+	t.prices(r.Prices)
+	t.recorded(r.Recorded)
 	if r.Diff != "" {
 		lines := strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")
-		blocks = append(blocks, block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
+		t.add(block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
 	}
-	blocks = slices.DeleteFunc(blocks, func(b block) bool { return b.words == "" })
-	rank := func(b block) int { return slices.IndexFunc(classes, func(c class) bool { return c.words == b.words }) }
-	slices.SortStableFunc(blocks, func(a, b block) int { return cmp.Compare(rank(a), rank(b)) })
-	return blocks
+	slices.SortStableFunc(t.blocks, func(a, b block) int { return rank(a.words) - rank(b.words) })
+}
+
+func (t *telling) add(b block) { t.blocks = append(t.blocks, b) }
+
+// add adds a subject, and the place of what changes of it.
+func (b *block) add(name string, at Place) {
+	b.names, b.places = append(b.names, name), append(b.places, at)
+}
+
+// place is the first, and how many others there are.
+func (b *block) place() (at Place, others int) {
+	known := map[Place]bool{}
+	for _, p := range b.places {
+		known[p] = true
+	}
+	if len(known) == 0 {
+		return Place{}, 0
+	}
+	return b.places[0], len(known) - 1
 }
 
 // groups puts those together that have the same key; they stay in the order of the first of each.
@@ -143,15 +169,6 @@ func keyOf(v any) string {
 	return string(key)
 }
 
-// at puts a block at the first of some places.
-func (b *block) at(places []Place) {
-	b.place = places[0]
-	slices.SortFunc(places, func(x, y Place) int {
-		return cmp.Or(strings.Compare(x.File, y.File), x.Line-y.Line, x.Column-y.Column)
-	})
-	b.others = len(slices.Compact(places)) - 1
-}
-
 // maxNames bounds how many subjects a heading names, and maxList a line.
 const maxNames, maxList = 3, 30
 
@@ -161,24 +178,18 @@ func (b *block) heading(place bool) phrase {
 	switch {
 	case len(b.names) == 0:
 	case len(b.names) <= maxNames:
-		kind := b.kind
-		if len(b.names) > 1 {
-			kind = strings.TrimLeft(wording.Count(len(b.names), kind), "0123456789 ")
-		}
-		line = join(plainly("%s ", kind), listed(b.names), plainly(": "), line)
+		kind := strings.TrimLeft(wording.Count(len(b.names), b.kind), "0123456789 ")
+		line = join(plainly("%s ", kind), listed(b.names, maxList), plainly(": "), line)
 	default:
 		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)
 	}
-	at := b.place.String()
+	at, others := b.place()
 	switch {
-	case !place || at == "":
+	case !place || at.File == "":
 	case b.words == "problem": // as compilers do
-		line = join(code(at), plainly(": "), line)
+		line = join(code(at.String()), plainly(": "), line)
 	default:
-		line = join(line, plainly(" – "), code(at))
-		if b.others > 0 {
-			line = join(line, plainly(" and %s", wording.Count(b.others, "other place")))
-		}
+		line = join(line, plainly(" – "), code(at.String()), when(others > 0, " and %s", wording.Count(others, "other place")))
 	}
 	return line
 }
@@ -188,22 +199,20 @@ func (b *block) list() []phrase {
 	if len(b.names) <= maxNames {
 		return nil
 	}
-	return []phrase{listed(b.names)}
+	return []phrase{listed(b.names, maxList)}
 }
 
 // listed names some, and counts the others.
-func listed(names []string) phrase {
+func listed(names []string, most int) phrase {
 	var line phrase
-	for i, name := range names[:min(len(names), maxList)] {
+	for i, name := range names[:min(len(names), most)] {
 		if i > 0 {
 			line = join(line, plainly(", "))
 		}
 		line = join(line, code(name))
 	}
-	if more := len(names) - maxList; more > 0 {
-		line = join(line, plainly(" and %d more", more))
-	}
-	return line
+	more := len(names) - most
+	return join(line, when(more > 0, " and %d more", more))
 }
 
 // body is what people read below the heading.
@@ -229,11 +238,13 @@ func (b *block) differences() []phrase {
 // lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
 func ReviewFindings(r *review.Result) []Finding {
 	var findings []Finding
-	for _, b := range blocksOf(r) {
+	for _, b := range tell(r).blocks {
 		if b.rule == "" {
 			continue
 		}
-		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Place: b.place, Path: b.path, Source: b.source}
+		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Path: b.path, Source: b.source}
+		f.Place, _ = b.place()
+		f.Known = keyOf([]string{cmp.Or(b.known, b.heading(false).text()), afterSpec(b.path)})
 		for _, line := range slices.Concat([]phrase{b.heading(false)}, b.list(), b.lines) {
 			f.Message += "\n" + line.text()
 		}
@@ -243,9 +254,8 @@ func ReviewFindings(r *review.Result) []Finding {
 	return findings
 }
 
-// problemBlocks say why a side can't be read.
-func problemBlocks(r *review.Result) []block {
-	var blocks []block
+// problems say why a side can't be read.
+func (t *telling) problems(r *review.Result) {
 	c := classOf("problem")
 	switch {
 	case r.Failed:
@@ -255,21 +265,18 @@ func problemBlocks(r *review.Result) []block {
 	}
 	for _, alike := range groups(r.Head.Diagnostics, func(d v1alpha1.Diagnostic) string { return keyOf([]string{d.Message, afterSpec(d.Path)}) }) {
 		b := block{class: c, said: plainly("%s", alike[0].Message), path: alike[0].Path}
-		var places []Place
 		for _, d := range alike {
-			places = append(places, Place{File: d.File, Line: d.Line, Column: d.Column})
+			b.places = append(b.places, Place{File: d.File, Line: d.Line, Column: d.Column})
 		}
-		b.at(places)
-		blocks = append(blocks, b)
+		t.add(b)
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
 		b := block{class: classOf("base that can't be compared"), said: join(plainly("%s of the base ", wording.Count(n, "problem")), code(r.Base.Name), plainly(", so what changes isn't known"))}
 		for _, d := range r.Base.Diagnostics {
 			b.lines = append(b.lines, plainly("%s", compile.Format(d)))
 		}
-		blocks = append(blocks, b)
+		t.add(b)
 	}
-	return blocks
 }
 
 // afterSpec is the path of a field in its object.
@@ -293,15 +300,10 @@ func (f finding) key() string {
 
 // words are the class of what a policy says, and how that begins.
 func (f *finding) words() (class, said string) {
-	class, said = "denied", "denied"
-	switch f.Level {
-	case review.Failure:
-		class, said = "undecided", "undecided, a policy fails"
-	case review.Warn:
-		class, said = "newly warned of", "warned of"
-	case review.Audit:
-		class, said = "audit", "audited"
-	}
+	words := map[review.Level][2]string{
+		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
+	}[f.Level]
+	class, said = words[0], words[1]
 	switch f.State {
 	case review.New:
 		said = "newly " + said
@@ -320,6 +322,7 @@ func findingBlock(alike []finding) block {
 	f := alike[0]
 	words, said := f.words()
 	b := block{class: classOf(words), kind: "pool", said: plainly("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
+	b.known = b.said.text()
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
 			b.rule += "/" + f.Code
@@ -328,14 +331,10 @@ func findingBlock(alike []finding) block {
 	if by := byRule(f.Rule); by != nil {
 		b.lines = append(b.lines, join(plainly("rule: "), by))
 	}
-	if f.Remediation != "" && f.State != review.Fixed {
-		b.lines = append(b.lines, plainly("fix: %s", f.Remediation))
-	}
-	var places []Place
+	b.lines = append(b.lines, present(when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))...)
 	for _, f := range alike {
-		b.names, places = append(b.names, f.pool), append(places, Place(f.At))
+		b.add(f.pool, f.At)
 	}
-	b.at(places)
 	return b
 }
 
@@ -353,20 +352,16 @@ func byRule(r v1alpha1.RuleReference) phrase {
 	return join(code(r.Name), plainly(", "), code(at))
 }
 
-// overlapBlocks tell of pools that the same jobs are for.
-func overlapBlocks(r *review.Result) []block {
-	var blocks []block
-	for _, alike := range groups(r.Overlaps, func(o review.Overlap) string { return o.Message }) {
-		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message)}
+// overlaps tell of pools that the same jobs are for.
+func (t *telling) overlaps(overlaps []review.Overlap) {
+	for _, alike := range groups(overlaps, func(o review.Overlap) string { return o.Message }) {
+		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message), known: alike[0].Message}
 		b.lines = append(b.lines, plainly("fix: give one of them another label or runner group, if that isn't meant"))
-		var places []Place
 		for _, o := range alike {
-			b.names, places = append(b.names, o.Pool), append(places, Place(o.At))
+			b.add(o.Pool, o.At)
 		}
-		b.at(places)
-		blocks = append(blocks, b)
+		t.add(b)
 	}
-	return blocks
 }
 
 // changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
@@ -375,9 +370,9 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
 	switch {
 	case len(fields) > i && fields[i].HeadAt != nil && fields[i].HeadAt.File != "":
-		return Place(*fields[i].HeadAt)
+		return *fields[i].HeadAt
 	case at.HeadAt != nil:
-		return Place(*at.HeadAt)
+		return *at.HeadAt
 	case at.BaseAt != nil:
 		return Place{File: at.BaseAt.File}
 	}
@@ -387,42 +382,29 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 // movesNone is said of a policy that moves no pool. It has no time: that would make it another alert of code scanning each day.
 const movesNone = "moves no pool that is declared as before, neither now nor in the week to come"
 
-// policyBlocks tell of policies that change.
-func policyBlocks(r *review.Result) []block {
-	var blocks []block
-	for _, p := range r.Policies {
-		b := block{class: classOf("policy"), kind: "policy", names: []string{p.Policy}, place: changed(p.Places, p.Fields, ""), said: plainly("%s", strings.ToLower(string(p.Change)))}
-		if len(p.What) > 0 {
-			b.said = join(b.said, plainly(": %s", strings.Join(p.What, ", ")))
-		}
+// policies tell of policies that change.
+func (t *telling) policies(policies []review.PolicyChange) {
+	for _, p := range policies {
+		b := block{class: classOf("policy"), kind: "policy"}
+		b.said = join(plainly("%s", strings.ToLower(string(p.Change))), when(len(p.What) > 0, ": %s", strings.Join(p.What, ", ")))
+		b.add(p.Policy, changed(p.Places, p.Fields, ""))
 		b.tell(p.Fields)
 		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
 		b.lines = append(b.lines, plainly(movesNone))
 		if n := len(p.Moved); n > 0 {
-			b.lines[0] = join(plainly("moves %s that %s not declared otherwise: ", wording.Count(n, "pool"), isAre(n)), listed(p.Moved))
+			b.lines[0] = join(plainly("moves %s not declared otherwise: ", review.Agreeing(n, "pool", "that is", "that are")), listed(p.Moved, maxList))
 		}
 		b.details = append(b.details, plainly("mode %s, binds %s", mode, binds))
-		blocks = append(blocks, b)
+		t.add(b)
 	}
-	return blocks
 }
 
-func isAre(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
-}
-
-// connectionBlocks tell of connections that change.
-func connectionBlocks(r *review.Result) []block {
-	var blocks []block
-	for _, c := range r.Connections {
-		b := block{
-			class: classOf("connection"), kind: "connection", names: []string{wording.Qualified(c.Namespace, c.Name)}, place: changed(c.Places, c.Fields, c.Class),
-			said: plainly("%s", strings.ToLower(string(c.Change))), lines: each(c.Effects),
-		}
+// connections tell of connections that change.
+func (t *telling) connections(connections []review.Connection) {
+	for _, c := range connections {
+		b := block{class: classOf("connection"), kind: "connection", said: plainly("%s", strings.ToLower(string(c.Change))), lines: each("", c.Effects)}
+		b.add(wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
 		if c.Change == review.Changed {
 			b.said = plainly("%s", c.Class.Words())
 		}
@@ -431,58 +413,46 @@ func connectionBlocks(r *review.Result) []block {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
 		if len(c.Pools) > 0 {
-			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools)))
+			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools, maxList)))
 		}
-		blocks = append(blocks, b)
+		t.add(b)
 	}
-	return blocks
 }
 
-// priceBlocks tell which prices differ.
-func priceBlocks(r *review.Result) []block {
-	if r.Prices == nil {
-		return nil
+// prices tell which prices differ.
+func (t *telling) prices(p *review.PriceChange) {
+	if p == nil {
+		return
 	}
 	b := block{class: classOf("prices"), said: plainly("prices")}
-	b.tell(r.Prices.Fields)
-	b.place = changed(review.Places{HeadAt: &review.Place{File: cmp.Or(r.Prices.HeadFile, r.Prices.BaseFile)}}, r.Prices.Fields, "")
-	return []block{b}
+	b.tell(p.Fields)
+	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
+	t.add(b)
 }
 
-// recordedBlocks tell what recorded decisions would have been.
-func recordedBlocks(r *review.Result) []block {
-	rec := r.Recorded
+// recorded tells what recorded decisions would have been.
+func (t *telling) recorded(rec *review.Recorded) {
 	if rec == nil {
-		return nil
+		return
 	}
-	text := fmt.Sprintf("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped)
-	if !rec.From.IsZero() {
-		text += fmt.Sprintf(", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339))
-	}
-	b := block{class: classOf("recorded decisions"), said: plainly("%s: %d would have been decided otherwise than by the base's policies", text, rec.Differ)}
-	if rec.Unbound > 0 {
-		b.details = append(b.details, plainly("%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
-			wording.Count(rec.Unbound, "decision")))
-	}
-	if rec.Drifted > 0 {
-		b.details = append(b.details, plainly("%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
+	b := block{class: classOf("recorded decisions")}
+	b.said = join(plainly("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped),
+		when(!rec.From.IsZero(), ", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339)),
+		plainly(": %d would have been decided otherwise than by the base's policies", rec.Differ))
+	b.details = present(
+		when(rec.Unbound > 0, "%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
+			wording.Count(rec.Unbound, "decision")),
+		when(rec.Drifted > 0, "%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
 			wording.Count(rec.Drifted, "decision")))
-	}
 	for _, c := range rec.Changed {
 		line := join(plainly("%s ", c.Time.Format(rfc3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
 		for _, rule := range c.Rules {
 			line = join(line, plainly(" ("), byRule(rule), plainly(")"))
 		}
-		if c.Waiting > 0 {
-			line = join(line, plainly("; %s would have waited", wording.Count(int(c.Waiting), "job")))
-		}
-		if c.Inexact {
-			line = join(line, plainly("; the log leaves out some of what is asked"))
-		}
-		b.details = append(b.details, line)
+		b.details = append(b.details, join(line, when(c.Waiting > 0, "; %s would have waited", wording.Count(c.Waiting, "job")),
+			when(c.Inexact, "; the log leaves out some of what is asked")))
 	}
-	if more := rec.Differ - len(rec.Changed); more > 0 {
-		b.details = append(b.details, plainly("and %d more", more))
-	}
-	return []block{b}
+	more := rec.Differ - len(rec.Changed)
+	b.details = append(b.details, present(when(more > 0, "and %d more", more))...)
+	t.add(b)
 }

@@ -124,10 +124,7 @@ func (b *block) markdown() string {
 				break
 			}
 		}
-		fence := "```"
-		for strings.Contains(text.String(), fence) {
-			fence += "`"
-		}
+		fence := fenceOf(text.String(), "```")
 		m.add("\n<details><summary>%s</summary>\n\n%s%s\n%s%s\n\n</details>\n", f.heading, fence, f.language, text.String(), fence)
 	}
 	return m.String()
@@ -163,12 +160,17 @@ func begin(text string, most int) string {
 	return text[:end]
 }
 
-// codeSpan fences code with more backticks than are in it.
-func codeSpan(text string) string {
-	fence := "`"
+// fenceOf is more backticks than are in a text, and not fewer than a fence.
+func fenceOf(text, fence string) string {
 	for strings.Contains(text, fence) {
 		fence += "`"
 	}
+	return fence
+}
+
+// codeSpan fences code with more backticks than are in it.
+func codeSpan(text string) string {
+	fence := fenceOf(text, "`")
 	if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") || strings.Trim(text, " ") == "" {
 		text = " " + text + " "
 	}

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -15,7 +16,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-const rfc3339 = time.RFC3339
+const (
+	rfc3339 = time.RFC3339
+	// maxLeftOut bounds how many pools a line of costs names.
+	maxLeftOut = 5
+)
 
 // poolKey is the same of pools that change alike: what each has for itself is left out.
 func poolKey(p review.Pool) string {
@@ -33,13 +38,9 @@ func poolKey(p review.Pool) string {
 	return keyOf(p)
 }
 
-// poolBlock tells what becomes of pools that change alike. Of one that is the same, what policies say is told elsewhere. Causes are the places of
-// what changes of policies, by the pools that only they change.
+// poolBlock tells what becomes of pools that change alike. Causes are the places of what changes of policies, by the pools that only they change.
 func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	p := &alike[0]
-	if p.Change == review.Same {
-		return block{}
-	}
 	words := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
@@ -58,9 +59,9 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	}
 	b.class = classOf(words)
 	b.tell(p.Fields)
-	b.lines = slices.Concat(each(p.Effects), limitLines(p))
+	b.lines = slices.Concat(each("", p.Effects), limitLines(p))
+	b.known = keyOf([]any{b.said.text(), p.Effects})
 	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
-	var places []Place
 	var total *review.Cost
 	var live []phrase
 	for i := range alike {
@@ -68,22 +69,16 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 		if alike[i].Former != "" {
 			b.lines = append(b.lines, join(code(name), plainly(" was "), code(alike[i].Former)))
 		}
-		b.names = append(b.names, name)
-		if at, ok := causes[name]; ok && p.Change == review.Moved {
-			places = append(places, at)
-		} else {
-			places = append(places, changed(alike[i].Places, alike[i].Fields, p.Class()))
+		at, ok := causes[name]
+		if !ok || p.Change != review.Moved {
+			at = changed(alike[i].Places, alike[i].Fields, p.Class())
 		}
+		b.add(name, at)
 		total = plus(total, alike[i].Cost)
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
-	b.at(places)
-	if line := costLine(total); line != nil && keyOf(total.Before) != keyOf(total.After) {
-		line = join(plainly("cost by month: "), line)
-		if total.Basis != "" {
-			line = join(line, plainly(" (%s)", total.Basis))
-		}
-		b.details = append(b.details, line)
+	if line := costLine("cost by month: ", total); line != nil && keyOf(total.Before) != keyOf(total.After) {
+		b.details = append(b.details, join(line, when(total.Basis != "", " (%s)", total.Basis)))
 	}
 	b.details = append(b.details, live...)
 	return b
@@ -108,8 +103,7 @@ func add(a, b *review.Amounts) *review.Amounts {
 	}
 	sum := &review.Amounts{Min: a.Min + b.Min, Typical: a.Typical + b.Typical}
 	if a.Max != nil && b.Max != nil {
-		most := *a.Max + *b.Max
-		sum.Max = &most
+		sum.Max = new(*a.Max + *b.Max)
 	}
 	return sum
 }
@@ -134,8 +128,8 @@ func (b *block) tell(fields []review.FieldChange) {
 			_, name, _ = strings.Cut(in, "].")
 		}
 		was, is := readable(f.Before), readable(f.After)
-		if cut := imageTag(was, is); cut > 0 {
-			was, is = was[cut:], is[cut:]
+		if prefix := image.FindString(was); prefix == image.FindString(is) {
+			was, is = was[len(prefix):], is[len(prefix):]
 		}
 		b.said = join(b.said, plainly(" · "), code(name))
 		if len(was) > shortest || len(is) > shortest {
@@ -146,49 +140,33 @@ func (b *block) tell(fields []review.FieldChange) {
 	}
 }
 
+// image is what is before the tag or digest of one.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
-
-// imageTag is where the tags or digests of two versions of an image begin; 0 if they are none.
-func imageTag(before, after string) int {
-	if prefix := image.FindString(before); prefix != "" && prefix == image.FindString(after) {
-		return len(prefix)
-	}
-	return 0
-}
 
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) []phrase {
-	var lines []phrase
-	for _, field := range []string{"max", "min", "idle"} {
-		if line := limitLine(p, field); line != nil {
-			lines = append(lines, line)
-		}
-	}
+	lines := present(limitLine(p, "max"), limitLine(p, "min"), limitLine(p, "idle"))
 	if p.After == nil {
 		return lines
 	}
-	for _, c := range unlessKnown(p.After.Conflicts, p.Before, func(b *review.Limits) []string { return b.Conflicts }) {
-		lines = append(lines, plainly("conflict: %s", c))
-	}
-	for _, a := range unlessKnown(p.After.Audit, p.Before, func(b *review.Limits) []string { return b.Audit }) {
-		lines = append(lines, plainly("audit: %s", a))
-	}
-	return lines
+	before := cmp.Or(p.Before, &review.Limits{})
+	return slices.Concat(lines, each("conflict: ", unlessKnown(p.After.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(p.After.Audit, before.Audit)))
 }
 
-// unlessKnown leaves out what was so before.
-func unlessKnown(now []string, before *review.Limits, of func(*review.Limits) []string) []string {
-	if before == nil {
-		return now
-	}
-	known := of(before)
+// unlessKnown leaves out what is known.
+func unlessKnown(now, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
 // limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
 func limitLine(p *review.Pool, name string) phrase {
-	declaredAs := func(l *review.Limits) string { return declared(l, name) }
-	inForce := func(l *review.Limits) string { return effective(l, name, "what held before") }
+	declaredAs := func(l *review.Limits) string { return wording.Max(*l.Declared.Number(name)) }
+	inForce := func(l *review.Limits) string {
+		if l.Effective == nil {
+			return "what held before"
+		}
+		return wording.Max(*l.Effective.Number(name))
+	}
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
 	if p.Change == review.Deleted {
 		return nil
@@ -242,11 +220,8 @@ func rolloutLines(alike []review.Pool) []phrase {
 	if len(alike) > 1 || r == nil || r.Hold {
 		return nil
 	}
-	text := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
-	if r.Canary > 0 {
-		text += fmt.Sprintf(", %d first", r.Canary)
-	}
-	return []phrase{plainly("%s", strings.Join(append([]string{text}, r.Reasons...), "; "))}
+	return []phrase{join(plainly("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable),
+		when(r.Canary > 0, ", %d first", r.Canary), slices.Concat(each("; ", r.Reasons)...))}
 }
 
 // liveLines tell what runs now.
@@ -302,8 +277,8 @@ func scheduleLines(s *review.Schedule) []folded {
 	return []folded{f}
 }
 
-// costLine tells the three amounts; nil without any.
-func costLine(c *review.Cost) phrase {
+// costLine tells the three amounts, after a word; nil without any.
+func costLine(word string, c *review.Cost) phrase {
 	if c == nil || c.Before == nil && c.After == nil {
 		return nil
 	}
@@ -315,24 +290,24 @@ func costLine(c *review.Cost) phrase {
 		}
 		return review.Money(*a.Max)
 	})
-	line := plainly("min %s, typical %s, max %s %s", least, typical, most, c.Currency)
-	line = join(line, leftOut("", ", whose price isn't known", c.Before, c.UnknownBefore, c.Unknown))
-	return join(line, leftOut("max ", ", which no max bounds", c.Before, c.UnboundedBefore, c.Unbounded))
+	return join(plainly("%smin %s, typical %s, max %s %s", word, least, typical, most, c.Currency),
+		leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown),
+		leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded))
 }
 
-// leftOut names the pools that aren't in amounts: in neither side's, or in those of one.
+// leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
 func leftOut(what, why string, base *review.Amounts, before, after []string) phrase {
 	var line phrase
 	names := func(when string, pools []string) {
 		if len(pools) > 0 {
-			line = join(line, plainly("; %s%swithout ", what, when), listed(pools), plainly("%s", why))
+			line = join(line, plainly("; left out%s%s, %s: ", what, when, why), listed(pools, maxLeftOut))
 		}
 	}
 	if base == nil { // there is one side
 		before = after
 	}
-	names("", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return !slices.Contains(before, p) }))
-	names("before ", slices.DeleteFunc(slices.Clone(before), func(p string) bool { return slices.Contains(after, p) }))
-	names("after ", slices.DeleteFunc(slices.Clone(after), func(p string) bool { return slices.Contains(before, p) }))
+	names("", unlessKnown(after, unlessKnown(after, before)))
+	names(" before", unlessKnown(before, after))
+	names(" after", unlessKnown(after, before))
 	return line
 }

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -37,23 +38,20 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 	rules := []sarifRule{}
 	index := map[string]int{}
 	results := []sarifResult{}
-	for i, f := range sorted {
-		if rest := len(sorted) - i; i == maxResults-1 && rest > 1 {
-			f = Finding{Level: f.Level, Rule: "corral.more", Title: "Findings left out", Message: fmt.Sprintf("and %d more findings", rest)}
-		}
+	if rest := len(sorted) - maxResults + 1; rest > 1 {
+		more := Finding{Level: sorted[maxResults-1].Level, Rule: "corral.more", Title: "Findings left out", Message: fmt.Sprintf("and %d more findings", rest)}
+		sorted = append(sorted[:maxResults-1], more)
+	}
+	for _, f := range sorted {
 		if _, known := index[f.Rule]; !known {
 			index[f.Rule] = len(rules)
 			rules = append(rules, ruleOf(f))
 		}
 		results = append(results, resultOf(f, index[f.Rule]))
-		if len(results) == maxResults {
-			break
-		}
 	}
-	log := sarifLog{Schema: sarifSchema, Version: "2.1.0", Runs: []sarifRun{{
-		Tool:       sarifTool{Driver: sarifDriver{Name: toolName, InformationURI: toolURI, Version: version, Rules: rules}},
-		ColumnKind: "unicodeCodePoints", Results: results,
-	}}}
+	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: results}
+	run.Tool.Driver = sarifDriver{toolName, toolURI, version, rules}
+	log := sarifLog{Schema: sarifSchema, Version: "2.1.0", Runs: []sarifRun{run}}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
@@ -72,10 +70,7 @@ func ruleOf(f Finding) sarifRule {
 }
 
 func resultOf(f Finding, rule int) sarifResult {
-	text := f.Message
-	if f.Subject != "" {
-		text = f.Subject + ": " + text
-	}
+	text := f.says()
 	if f.Help != "" {
 		text += "\n" + f.Help
 	}
@@ -83,12 +78,9 @@ func resultOf(f Finding, rule int) sarifResult {
 		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: sarifText{Text: text},
 		Fingerprints: map[string]string{fingerprintKey: fingerprint(f) + ":1"},
 	}
-	place := sarifLocation{Physical: physical(f.Place)}
-	if place.Physical == nil {
-		place.Physical = &sarifPhysical{Artifact: sarifArtifact{URI: nowhere}}
-	}
+	place := sarifLocation{Physical: cmp.Or(physical(f.Place), &sarifPhysical{Artifact: sarifArtifact{URI: nowhere}})}
 	if f.Path != "" {
-		place.Logical = []sarifLogical{{Name: f.Path}}
+		place.Logical = []sarifLogical{{f.Path}}
 	}
 	r.Locations = []sarifLocation{place}
 	if source := physical(f.Source); source != nil {
@@ -99,7 +91,11 @@ func resultOf(f Finding, rule int) sarifResult {
 
 // fingerprint names a finding whatever moves it: neither lines nor columns are in it.
 func fingerprint(f Finding) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}, "\x00")))
+	what := []string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}
+	if f.Known != "" {
+		what = []string{f.Rule, f.Known}
+	}
+	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
 	return hex.EncodeToString(sum[:])[:32]
 }
 
@@ -127,12 +123,11 @@ type (
 		Runs    []sarifRun `json:"runs"`
 	}
 	sarifRun struct {
-		Tool       sarifTool     `json:"tool"`
+		Tool struct {
+			Driver sarifDriver `json:"driver"`
+		} `json:"tool"`
 		ColumnKind string        `json:"columnKind"`
 		Results    []sarifResult `json:"results"`
-	}
-	sarifTool struct {
-		Driver sarifDriver `json:"driver"`
 	}
 	sarifDriver struct {
 		Name           string      `json:"name"`

@@ -13,22 +13,25 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// fieldClasses are the classes of a pool's fields, by their path or the beginning of it; the first that fits holds.
-var fieldClasses = []struct {
+// fieldClasses are the classes of fields, by their path or the beginning of it; the first that fits holds.
+type fieldClasses []struct {
 	path  string
 	class Class
-}{
+}
+
+// poolClasses are the classes of a pool's fields, connectionClasses those of a connection's.
+var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
 	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.suspend", ReroutesJobs},
 	{"spec.demand.webhook", ReroutesJobs},
 	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
 	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
-}
+}, fieldClasses{{"spec.url", Replaced}, {"spec.allowedNamespaces", ReroutesJobs}}
 
-// classOf is the class that a field of a pool is of.
-func classOf(path string) Class {
-	for _, f := range fieldClasses {
+// of is the class that a field is of.
+func (c fieldClasses) of(path string) Class {
+	for _, f := range c {
 		if isWithin(path, f.path) {
 			return f.class
 		}
@@ -38,8 +41,8 @@ func classOf(path string) Class {
 
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
-	class := classOf(path)
-	if class == ReroutesJobs && isWithin(path, "spec.labels") && len(without(p.base.Spec.Labels, p.head.Spec.Labels))+len(without(p.head.Spec.Labels, p.base.Spec.Labels)) == 0 {
+	class := poolClasses.of(path)
+	if class == ReroutesJobs && isWithin(path, "spec.labels") && isSame(p.base.Spec.Labels, p.head.Spec.Labels) {
 		return Settings
 	}
 	return class
@@ -49,7 +52,8 @@ func (p *pair) classOf(path string) Class {
 // replaces none.
 func (p *pair) classByTemplate() {
 	isTemplate := func(f FieldChange) bool { return f.Class == ReplacesRunners }
-	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || !p.keepsRevision() {
+	revision := revisionOf(p.head)
+	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || revision != revisionOf(p.base) || revision == p.head.Name { // that names none
 		return
 	}
 	for i := range p.shown.Fields {
@@ -98,34 +102,33 @@ func (p *pool) fate() string {
 	return "are lost"
 }
 
-// deletedEffects say what becomes of a pool that is no longer declared.
-func deletedEffects(p *pool) []string {
-	if p.observes() {
-		return []string{noRunnerGoes}
+// deleted tells what becomes of a pool that is no longer declared.
+func (p *pair) deleted() {
+	switch {
+	case p.base.observes():
+		p.say(noRunnerGoes)
+	case p.base.isREST():
+		p.say("Runners without a job end, busy ones finish. Jobs that wait for its labels %s.", p.base.fate())
+	default:
+		p.say("Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost.")
 	}
-	if p.isREST() {
-		return []string{"Runners without a job end, busy ones finish. Jobs that wait for its labels " + p.fate() + "."}
-	}
-	return []string{"Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost."}
 }
 
-// effectsOf say what a change does to jobs and runners.
-func (c *comparison) effectsOf(p *pair) []string {
-	e := &effects{pair: p, c: c}
+// effects say what a change does to jobs and runners.
+func (p *pair) effects() {
 	if p.shown.Change == Renamed {
-		e.renamed()
-		e.denied()
-		return e.all
+		p.renamed()
+		p.denied()
+		return
 	}
-	e.identity()
-	e.labels()
-	e.group()
-	e.intake()
-	e.template()
-	e.cache()
-	e.denied()
-	e.numbers()
-	return e.all
+	p.identity()
+	p.labels()
+	p.group()
+	p.intake()
+	p.template()
+	p.cache()
+	p.denied()
+	p.numbers()
 }
 
 // outcome is what becomes of a pool whose pod policies deny at the head.
@@ -144,15 +147,12 @@ const (
 
 // outcome of a pair's pool at the head.
 func (p *pair) outcome() outcome {
-	denied := func(state State) bool {
-		return slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.Level == Deny && f.State == state })
-	}
 	switch {
-	case p.head == nil, !denied(New) && !denied(Still): // of a base that can't be compared nobody knows what went on
+	case p.head == nil, !p.shown.has(Deny, New, Still): // of a base that can't be compared nobody knows what went on
 		return unaffected
 	case p.base == nil, p.shown.Change == Renamed:
 		return startsNone
-	case denied(Still):
+	case p.shown.has(Deny, Still):
 		return unaffected
 	case p.rollout != nil && !p.formerDenied:
 		return keepsFormer
@@ -160,101 +160,110 @@ func (p *pair) outcome() outcome {
 	return endsIdle
 }
 
-// denied tells what becomes of a pool that policies deny.
-func (e *effects) denied() {
-	switch e.outcome() {
-	case startsNone:
-		e.say("Policies deny its pod: it starts no runners, and takes in no jobs.")
-	case endsIdle:
-		e.say("Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.")
+// countMost says how many runners there may be at either side: none that policies deny, unless the pool goes on with the template that was
+// allowed.
+func (p *pair) countMost() {
+	s := &p.shown
+	if !s.has(Deny, Still, Fixed) {
+		s.mostBefore = s.Before.max()
+	}
+	if outcome := p.outcome(); outcome == keepsFormer || outcome == unaffected && !s.has(Deny, Still) {
+		s.mostAfter = s.After.max()
 	}
 }
 
-type effects struct {
-	*pair
-	c   *comparison
-	all []string
+// denied tells what becomes of a pool that policies deny.
+func (p *pair) denied() {
+	switch p.outcome() {
+	case startsNone:
+		p.say("Policies deny its pod: it starts no runners, and takes in no jobs.")
+	case endsIdle:
+		p.say("Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.")
+	}
 }
 
-func (e *effects) say(format string, args ...any) {
-	e.all = append(e.all, fmt.Sprintf(format, args...))
+// say tells something that a change does to jobs and runners.
+func (p *pair) say(format string, args ...any) {
+	p.shown.Effects = append(p.shown.Effects, fmt.Sprintf(format, args...))
+}
+
+func (p *pair) refuse(field, message string) {
+	p.say("%s.", p.c.refuseChange(p.head.object, "spec."+field, message))
 }
 
 // renamed tells of a pool that is another one to the cluster.
-func (e *effects) renamed() {
+func (p *pair) renamed() {
 	goes := noRunnerGoes
-	if !e.base.observes() {
-		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", e.base.fate())
+	if !p.base.observes() {
+		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", p.base.fate())
 	}
-	e.say("To the cluster it is another pool: the former is deleted and this one is made. %s", goes)
-	sameSet := strings.EqualFold(e.base.GetScaleSetName(), e.head.GetScaleSetName()) && strings.EqualFold(e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup())
-	if sameSet && !e.base.observes() && !e.head.isREST() && e.base.connectionName() == e.head.connectionName() {
-		e.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", e.head.GetScaleSetName())
+	p.say("To the cluster it is another pool: the former is deleted and this one is made. %s", goes)
+	sameSet := strings.EqualFold(p.base.GetScaleSetName(), p.head.GetScaleSetName()) && strings.EqualFold(p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup())
+	if sameSet && !p.base.observes() && !p.head.isREST() && p.base.connectionName() == p.head.connectionName() {
+		p.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", p.head.GetScaleSetName())
 	}
-	e.labels()
+	p.labels()
 }
 
-func (e *effects) identity() {
-	from, to := e.base.connectionName(), e.head.connectionName()
+func (p *pair) identity() {
+	from, to := p.base.connectionName(), p.head.connectionName()
 	switch {
-	case !e.shown.touches("spec.connectionRef"):
-	case e.base.observes():
-		e.say("It only observes, from now on on %s: no runner goes.", to)
-	case e.base.isREST():
-		e.say("Runners without a job are replaced by ones of %s, busy ones finish: jobs that wait on %s %s.", to, from, e.base.fate())
+	case !p.shown.touches("spec.connectionRef"):
+	case p.base.observes():
+		p.say("It only observes, from now on on %s: no runner goes.", to)
+	case p.base.isREST():
+		p.say("Runners without a job are replaced by ones of %s, busy ones finish: jobs that wait on %s %s.", to, from, p.base.fate())
 	default:
-		e.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", from, to)
+		p.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", from, to)
 	}
-	if e.base.Spec.GetRegistration() != e.head.Spec.GetRegistration() {
-		e.say("The API server refuses this: registration never changes. Make another pool.")
+	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
+		p.refuse("registration", "registration never changes: make another pool")
 	}
-	if e.base.Spec.GetLifetime() != e.head.Spec.GetLifetime() {
-		e.say("The API server refuses this: lifetime never changes. Make another pool.")
+	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
+		p.refuse("lifetime", "lifetime never changes: make another pool")
 	}
 }
 
 // labels tells which jobs come here no more and who takes them, and which do from now on and who took them.
-func (e *effects) labels() {
-	before, after := e.base.GetRunnerLabels(), e.head.GetRunnerLabels()
+func (p *pair) labels() {
+	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	was, is := e.c.base.contenders()[e.base.name()], e.c.head.contenders()[e.head.name()]
-	for _, g := range grouped(lost, func(label string) []string { return e.c.head.takers(is, label) }) {
+	was, is := p.c.base.contenders[p.base.name()], p.c.head.contenders[p.head.name()]
+	takers := func(label string) []string { return p.c.head.takers(is, label) }
+	grouped(lost, takers, func(labels, pools string) {
 		fate := "without another pool for them they wait"
-		if g.pools != "" {
-			fate = g.pools + " takes them"
+		if pools != "" {
+			fate = pools + " takes them"
 		}
-		e.say("Jobs that ask for %s no longer come here: %s.", anyOf(g.labels), fate)
-	}
-	for _, g := range grouped(gained, func(label string) []string { return without(e.c.base.takers(was, label), e.c.head.takers(is, label)) }) {
+		p.say("Jobs that ask for %s no longer come here: %s.", labels, fate)
+	})
+	grouped(gained, func(label string) []string { return without(p.c.base.takers(was, label), takers(label)) }, func(labels, pools string) {
 		come := " may come"
-		if g.pools != "" {
-			come = fmt.Sprintf(", which %s took, come", g.pools)
+		if pools != "" {
+			come = fmt.Sprintf(", which %s took, come", pools)
 		}
-		e.say("Jobs that ask for %s%s here from now on.", anyOf(g.labels), come)
+		p.say("Jobs that ask for %s%s here from now on.", labels, come)
+	})
+	if len(lost)+len(gained) > 0 && p.head.isREST() {
+		p.say("Runners without a job register anew: labels reach no runner that has registered.")
 	}
-	if len(lost)+len(gained) > 0 && e.head.isREST() {
-		e.say("Runners without a job register anew: labels reach no runner that has registered.")
-	}
-}
-
-// labelGroup is labels that the same pools have.
-type labelGroup struct {
-	labels []string
-	pools  string
 }
 
 // grouped puts labels together that the same pools have.
-func grouped(labels []string, by func(label string) []string) []labelGroup {
-	var groups []labelGroup
+func grouped(labels []string, by func(label string) []string, say func(labels, pools string)) {
+	groups, order := map[string]string{}, []string{}
 	for _, label := range labels {
 		pools := wording.List(by(label), maxTakers)
-		if i := slices.IndexFunc(groups, func(g labelGroup) bool { return g.pools == pools }); i >= 0 {
-			groups[i].labels = append(groups[i].labels, label)
+		if known, ok := groups[pools]; ok {
+			label = known + " or " + label
 		} else {
-			groups = append(groups, labelGroup{[]string{label}, pools})
+			order = append(order, pools)
 		}
+		groups[pools] = label
 	}
-	return groups
+	for _, pools := range order {
+		say(groups[pools], pools)
+	}
 }
 
 // without are the texts of a list that aren't in another, whatever their case.
@@ -264,65 +273,66 @@ func without(list, other []string) []string {
 	})
 }
 
-func anyOf(list []string) string { return strings.Join(list, " or ") }
+// isSame says whether two lists have the same texts, in whatever order and case.
+func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
-func (e *effects) group() {
-	if from, to := e.base.Spec.GetRunnerGroup(), e.head.Spec.GetRunnerGroup(); !strings.EqualFold(from, to) {
-		e.say("It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
+func (p *pair) group() {
+	if from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup(); !strings.EqualFold(from, to) {
+		p.say("It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
 	}
-	if e.shown.touches("spec.scaleSetName") && len(e.base.Spec.Labels) > 0 && len(e.head.Spec.Labels) > 0 {
-		e.say("The scale set is renamed on GitHub; its labels and jobs stay.")
+	if p.shown.touches("spec.scaleSetName") && len(p.base.Spec.Labels) > 0 && len(p.head.Spec.Labels) > 0 {
+		p.say("The scale set is renamed on GitHub; its labels and jobs stay.")
 	}
-	if e.shown.touches("spec.demand.webhook") {
-		e.say("Other jobs count that webhooks tell of.")
+	if p.shown.touches("spec.demand.webhook") {
+		p.say("Other jobs count that webhooks tell of.")
 	}
 }
 
 // intake tells whether it takes in jobs.
-func (e *effects) intake() {
-	was, is := e.base.Spec, e.head.Spec
+func (p *pair) intake() {
+	was, is := p.base.Spec, p.head.Spec
 	switch {
 	case is.Suspend && !was.Suspend:
-		e.say("It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
+		p.say("It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
 	case was.Suspend && !is.Suspend:
-		e.say("It takes in jobs again.")
+		p.say("It takes in jobs again.")
 	}
 	switch from, to := was.GetMode(), is.GetMode(); {
 	case from == to:
 	case to == v1alpha1.Observe:
-		e.say("The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.")
+		p.refuse("mode", "mode never goes back to Observe: suspend the pool, or make another")
 	default:
-		e.say("It acts on what it decides from now on, and takes in jobs.")
+		p.say("It acts on what it decides from now on, and takes in jobs.")
 	}
 }
 
-func (e *effects) template() {
-	r := e.rollout
+func (p *pair) template() {
+	r := p.rollout
 	switch {
 	case r == nil:
-	case e.formerDenied:
-	case e.shown.isDenied():
-		e.say("Policies deny it, or can't be asked: runners go on with the former template.")
+	case p.formerDenied:
+	case p.shown.isDenied():
+		p.say("Policies deny it, or can't be asked: runners go on with the former template.")
 	case r.Hold:
-		e.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
+		p.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
 	case r.Strategy == v1alpha1.OnIdle:
-		e.say("No runner ends for it (OnIdle): each is of the new template from the next job on.")
+		p.say("No runner ends for it (OnIdle): each is of the new template from the next job on.")
 	case r.Strategy == v1alpha1.Recreate:
-		e.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
+		p.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
 	default:
-		e.say("Runners without a job are replaced in steps; busy ones finish.")
+		p.say("Runners without a job are replaced in steps; busy ones finish.")
 	}
 }
 
 // cache tells what becomes of the cache's claims.
-func (e *effects) cache() {
+func (p *pair) cache() {
 	const deleted = "Claims of the cache that no runner holds are deleted: the next jobs start "
-	switch was, is := e.base.Spec.Cache, e.head.Spec.Cache; {
-	case was == nil, e.base.observes():
+	switch was, is := p.base.Spec.Cache, p.head.Spec.Cache; {
+	case was == nil, p.base.observes():
 	case is == nil:
-		e.say(deleted + "without.")
+		p.say(deleted + "without.")
 	case isUnlike(was, is):
-		e.say(deleted + "with empty ones.")
+		p.say(deleted + "with empty ones.")
 	}
 }
 
@@ -338,28 +348,28 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
 // numbers tells what other limits do.
-func (e *effects) numbers() {
-	before, after := e.before.limits.Effective, e.after.limits.Effective
+func (p *pair) numbers() {
+	before, after := p.before.limits.Effective, p.after.limits.Effective
 	if before == nil || after == nil {
 		return
 	}
 	switch {
 	case after.Max > before.Max && after.Max == v1alpha1.UnboundedMax:
-		e.say("Nothing bounds how many runners there are any more; it was %s.", wording.Max(before.Max))
+		p.say("Nothing bounds how many runners there are any more; it was %s.", wording.Max(before.Max))
 	case after.Max < before.Max && before.Max == v1alpha1.UnboundedMax:
-		e.say("At most %s runners, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max))
+		p.say("At most %s, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"))
 	case after.Max < before.Max:
-		e.say("At most %s runners instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Max(after.Max), wording.Max(before.Max))
+		p.say("At most %s instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
 	case after.Max > before.Max:
-		e.say("At most %s runners instead of %s.", wording.Max(after.Max), wording.Max(before.Max))
-	case e.later == "" && e.head.Spec.Scale.Numbers().Max != e.base.Spec.Scale.Numbers().Max:
-		e.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
+		p.say("At most %s instead of %s.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
+	case p.later == "" && p.head.Spec.Scale.Numbers().Max != p.base.Spec.Scale.Numbers().Max:
+		p.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
 	}
 	if was, is := floor(*before), floor(*after); was != is {
-		e.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
+		p.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
 	}
-	if e.later != "" {
-		e.say("%s", e.later)
+	if p.later != "" {
+		p.say("%s", p.later)
 	}
 }
 

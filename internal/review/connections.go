@@ -15,17 +15,6 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// connectionClass is the class that a field of a connection is of.
-func connectionClass(path string) Class {
-	switch {
-	case path == "spec.url":
-		return Replaced
-	case strings.HasPrefix(path, "spec.allowedNamespaces"):
-		return ReroutesJobs
-	}
-	return Settings
-}
-
 // refuseObjects adds which objects of the head a PoolSource refuses for where they would go, and which pools get no connection. If the
 // source's namespace isn't known, all must be in one; those of a base that aren't are applied by something else.
 func (c *comparison) refuseObjects() {
@@ -63,16 +52,14 @@ func (c *comparison) refuseConnection(p *pool) {
 		c.refuse(p.object, path, v1alpha1.NoConsent(name, p.Namespace))
 	case used != nil:
 	case c.base.connections[name] != nil,
-		c.result.Comparable() && len(c.head.names) > 0 && p.Spec.ConnectionRef.From(p.Namespace).Namespace == p.Namespace && len(c.base.poolsOn(name)) == 0:
+		c.result.Comparable() && len(c.head.connections) > 0 && p.Spec.ConnectionRef.From(p.Namespace).Namespace == p.Namespace && len(c.base.poolsOn(name)) == 0:
 		c.refuse(p.object, path, fmt.Sprintf("there is no GitHubConnection %s: declare it, or name another", name))
 	}
 }
 
 // compareConnections tells which connections change, and what that does to pools.
 func (c *comparison) compareConnections() {
-	all := slices.Concat(c.base.names, c.head.names)
-	slices.Sort(all)
-	for _, name := range slices.Compact(all) {
+	for _, name := range names(c.base.connections, c.head.connections) {
 		before, after := c.base.connections[name], c.head.connections[name]
 		shown := Connection{Change: Changed, Class: Settings, Pools: c.head.poolsOn(name)}
 		switch {
@@ -82,14 +69,11 @@ func (c *comparison) compareConnections() {
 			shown.Change = Deleted
 			c.deletedConnection(&shown, name)
 		default:
-			shown.Fields = diff(before.object, after.object, connectionClass)
+			shown.Fields = diff(before.object, after.object, connectionClasses.of)
 			if len(shown.Fields) == 0 {
 				continue
 			}
-			shown.changed(before.GitHubConnection, after.GitHubConnection)
-			if before.Spec.URL != after.Spec.URL {
-				c.refuse(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
-			}
+			c.changedConnection(&shown, before, after)
 		}
 		if before != nil {
 			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, objectPlace(before.object)
@@ -122,8 +106,8 @@ func (c *comparison) deletedConnection(shown *Connection, name string) {
 	shown.Pools = slices.Compact(shown.Pools)
 }
 
-// changed tells what a change does.
-func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
+// changedConnection tells what a change does.
+func (c *comparison) changedConnection(s *Connection, before, after *connection) {
 	for _, f := range s.Fields {
 		if slices.Index(Classes(), f.Class) < slices.Index(Classes(), s.Class) {
 			s.Class = f.Class
@@ -131,10 +115,11 @@ func (s *Connection) changed(before, after *v1alpha1.GitHubConnection) {
 	}
 	say := func(format string, args ...any) { s.Effects = append(s.Effects, fmt.Sprintf(format, args...)) }
 	if before.Spec.URL != after.Spec.URL {
-		say("The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on %s are lost then.", before.Spec.URL)
+		refused := c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+		say("%s; jobs that wait for them on %s are lost then.", refused, before.Spec.URL)
 	}
-	if credentials(before) != credentials(after) {
-		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", credentials(after), credentials(before), wording.Count(len(s.Pools), "pool"))
+	if was, is := credentials(before), credentials(after); was != is {
+		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", is, was, wording.Count(len(s.Pools), "pool"))
 	}
 	if !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA) {
 		say("It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.")
@@ -163,7 +148,7 @@ func namespaces(names []string) string {
 }
 
 // credentials name where a connection's credentials are.
-func credentials(c *v1alpha1.GitHubConnection) string {
+func credentials(c *connection) string {
 	switch {
 	case c.Spec.SecretRef != nil:
 		return "Secret " + c.Spec.SecretRef.Name

@@ -29,15 +29,9 @@ type profile struct {
 	// floor without any job, and most with as many jobs as there may be.
 	floor, most float64
 	unbounded   bool
-	steps       []step
+	steps       []Span // with other numbers each
 	// coarse is true when there were many changes.
 	coarse bool
-}
-
-// step is a time from which on a pool has other numbers.
-type step struct {
-	from  time.Time
-	scale policy.Scale
 }
 
 // price says what pools cost.
@@ -61,7 +55,6 @@ func (c *comparison) price() {
 	}
 	isShared := c.share(total.Before, c.base, total.UnboundedBefore)
 	isShared = c.share(total.After, c.head, total.Unbounded) || isShared
-	total.round()
 	total.Assumptions = c.assumptions(after, isShared)
 	c.result.Cost = total
 }
@@ -72,7 +65,7 @@ func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 		return false
 	}
 	excess := cents(c.excess(s))
-	*all.Max -= excess
+	*all.Max = cents(*all.Max - excess)
 	if excess > 0 && len(unbounded) == 0 {
 		all.Typical = min(all.Typical, *all.Max)
 	}
@@ -85,37 +78,22 @@ func (c *comparison) comparePrices() {
 		return
 	}
 	before, after := cmp.Or(c.base.Prices, &Prices{}), cmp.Or(c.head.Prices, &Prices{})
-	change := &PriceChange{BaseFile: before.file, HeadFile: after.file}
-	change.Fields = diff(&before.object, &after.object, func(string) Class { return "" })
-	for i := range change.Fields {
-		change.Fields[i].Path = strings.TrimPrefix(change.Fields[i].Path, "spec.")
-	}
-	if len(change.Fields) > 0 {
-		c.result.Prices = change
+	if fields := specFields(&before.object, &after.object); len(fields) > 0 {
+		c.result.Prices = &PriceChange{before.file, after.file, fields}
 	}
 }
 
 // costOf is what a pool costs; nil if nobody knows a rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
-	if p.base != nil && before != nil {
-		if rate, basis, known := before.rate(p.base); known {
-			cost.Rate, cost.Basis, p.baseRate = rate, basis, rate*before.HoursPerMonth
-			cost.Before = c.amounts(c.base, p.base, p.before, before, rate)
-		}
+	cost.Before = c.amounts(cost, c.base, p.before, p.base, before)
+	runs, outcome := p.head, p.outcome()
+	if outcome == keepsFormer {
+		runs = p.base
 	}
-	if p.head != nil {
-		runs, outcome := p.head, p.outcome()
-		if outcome == keepsFormer {
-			runs = p.base
-		}
-		if rate, basis, known := after.rate(runs); known {
-			cost.Rate, cost.Basis, p.headRate = rate, basis, rate*after.HoursPerMonth
-			cost.After = c.amounts(c.head, p.head, p.after, after, rate)
-		}
-		if outcome == startsNone || outcome == endsIdle {
-			cost.After, cost.Basis, p.headRate = &Amounts{Max: new(float64)}, "denied: no runners", 0
-		}
+	cost.After = c.amounts(cost, c.head, p.after, runs, after)
+	if outcome == startsNone || outcome == endsIdle {
+		cost.After, cost.Basis, p.after.rate = &Amounts{Max: new(float64)}, "denied: no runners", 0
 	}
 	if cost.Before == nil && cost.After == nil {
 		return nil
@@ -123,27 +101,33 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	return cost
 }
 
-// amounts are what a pool costs on one side.
-func (c *comparison) amounts(s *side, p *pool, j *judgement, prices *Prices, rate float64) *Amounts {
-	week, monthly := s.week(c.ctx, p, j), rate*prices.HoursPerMonth
-	a := &Amounts{Min: cents(week.floor * monthly)}
-	typical := week.floor
-	if !week.unbounded {
-		most := cents(week.most * monthly)
-		a.Max = &most
-		typical += prices.share(p.Name) * (week.most - week.floor)
+// amounts are what a pool costs on one side, with runners of a pool's template; nil if nobody knows a rate.
+func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, prices *Prices) *Amounts {
+	if j == nil || prices == nil {
+		return nil
 	}
-	if seen, ok := c.recordedRunners(p, j); ok && !p.rests() {
+	rate, basis, known := prices.rate(runs)
+	if !known {
+		return nil
+	}
+	cost.Rate, cost.Basis, j.rate = rate, basis, rate*prices.HoursPerMonth
+	week := s.week(c.ctx, j)
+	a, typical := &Amounts{Min: cents(week.floor * j.rate)}, week.floor
+	if !week.unbounded {
+		a.Max = new(cents(week.most * j.rate))
+		typical += prices.share(j.pool.Name) * (week.most - week.floor)
+	}
+	if seen, ok := c.recordedRunners(j); ok && !j.pool.rests() {
 		typical = seen
 	}
-	a.Typical = cents(typical * monthly)
+	a.Typical = cents(typical * j.rate)
 	return a
 }
 
 // week is a pool's profile, made when it is first asked for.
-func (s *side) week(ctx context.Context, p *pool, j *judgement) *profile {
+func (s *side) week(ctx context.Context, j *judgement) *profile {
 	if !j.profile.known {
-		*j.profile = s.profile(ctx, p, j.asked)
+		*j.profile = s.profile(ctx, j.pool, j.asked)
 	}
 	return j.profile
 }
@@ -155,10 +139,10 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 	if p.rests() {
 		return week
 	}
-	end, switches := s.in.At.Add(lookout), s.switchesOf(ctx, p)
+	end, switches := s.in.At.Add(lookout), slices.Clip(s.switchesOf(ctx, p))
 	for at, changes := s.in.At, 0; at.Before(end); changes++ {
 		next := end
-		for _, t := range []time.Time{a.Next, a.answer.Until, firstAfter(switches, at)} {
+		for _, t := range append(switches, a.Next, a.answer.Until) {
 			if t.After(at) && t.Before(next) {
 				next = t
 			}
@@ -219,16 +203,6 @@ func (s *side) sample(ctx context.Context, p *pool) []time.Time {
 	return found
 }
 
-// firstAfter is the first of sorted times after one; zero if there is none.
-func firstAfter(times []time.Time, at time.Time) time.Time {
-	for _, t := range times {
-		if t.After(at) {
-			return t
-		}
-	}
-	return time.Time{}
-}
-
 // rests says whether a pool has no runners, whatever its numbers.
 func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
 
@@ -246,17 +220,14 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	w.floor += weight * float64(floor(scale))
 	w.most += weight * float64(scale.Max)
 	w.unbounded = w.unbounded || scale.Max == v1alpha1.UnboundedMax
-	if n := len(w.steps); n == 0 || w.steps[n-1].scale != scale {
-		w.steps = append(w.steps, step{from, scale})
+	if n := len(w.steps); n == 0 || w.steps[n-1].Scale != scale {
+		w.steps = append(w.steps, Span{From: from, Scale: scale})
 	}
 }
 
 // add adds a pool to the total, and says what isn't in it.
 func (t *Cost) add(p *pair) {
-	cost := p.shown.Cost
-	if cost == nil {
-		cost = &Cost{}
-	}
+	cost := cmp.Or(p.shown.Cost, &Cost{})
 	if p.base != nil && t.Before != nil {
 		t.Before.add(p.name(), cost.Before, &t.UnknownBefore, &t.UnboundedBefore)
 	}
@@ -271,21 +242,12 @@ func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 		*unknown = append(*unknown, name)
 		return
 	}
-	a.Min += o.Min
-	a.Typical += o.Typical
+	a.Min, a.Typical = cents(a.Min+o.Min), cents(a.Typical+o.Typical)
 	if o.Max == nil {
 		*unbounded = append(*unbounded, name)
 		return
 	}
-	*a.Max += *o.Max
-}
-
-func (t *Cost) round() {
-	for _, a := range []*Amounts{t.Before, t.After} {
-		if a != nil {
-			a.Min, a.Typical, *a.Max = cents(a.Min), cents(a.Typical), cents(*a.Max)
-		}
-	}
+	*a.Max = cents(*a.Max + *o.Max)
 }
 
 // assumptions that amounts rest on.
@@ -307,10 +269,80 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	for _, s := range p.Typical.Pools {
 		shares = append(shares, s.Share)
 	}
-	slices.Sort(shares)
-	words := fmt.Sprintf("%g%%", 100*shares[0])
-	if last := shares[len(shares)-1]; last != shares[0] {
-		words += fmt.Sprintf(" to %g%%", 100*last)
+	words := fmt.Sprintf("%g%%", 100*slices.Min(shares))
+	if most := slices.Max(shares); most != slices.Min(shares) {
+		words += fmt.Sprintf(" to %g%%", 100*most)
 	}
 	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", words))
+}
+
+// maxQuestions bounds how often policies of a side are asked what pools have together.
+const maxQuestions = 2000
+
+// sharers are the pools of a side that what others have may keep from having more: their rules read that, and they have a rate and a max.
+// The dearest are first.
+func (c *comparison) sharers(s *side) (sharers []*judgement) {
+	for _, p := range c.pairs {
+		j := p.after
+		if s == c.base {
+			j = p.before
+		}
+		if j != nil && j.rate > 0 && !j.pool.rests() && j.pool.bound.Needs().Usage() && !s.week(c.ctx, j).unbounded {
+			sharers = append(sharers, j)
+		}
+	}
+	slices.SortStableFunc(sharers, func(a, b *judgement) int { return cmp.Compare(b.rate, a.rate) })
+	return sharers
+}
+
+// excess is how much of the highest amounts of pools, by hour, they never have together: one after the other, the dearest first, asks for
+// as many runners as it may have beside those of the former.
+func (c *comparison) excess(s *side) float64 {
+	sharers := c.sharers(s)
+	alone, together := 0.0, 0.0
+	for _, p := range sharers {
+		alone += p.profile.most * p.rate
+	}
+	moments := momentsOf(sharers)
+	for i, at := range moments {
+		end := s.in.At.Add(lookout)
+		if i+1 < len(moments) {
+			end = moments[i+1]
+		}
+		together += float64(end.Sub(at)) / float64(lookout) * s.fill(c, sharers, at)
+	}
+	return max(0, alone-together)
+}
+
+// momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.
+func momentsOf(sharers []*judgement) []time.Time {
+	var times []time.Time
+	for _, p := range sharers {
+		for _, step := range p.profile.steps {
+			times = append(times, step.From)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	times = slices.Compact(times)
+	every := len(times)*len(sharers)/maxQuestions + 1
+	var some []time.Time
+	for i := 0; i < len(times); i += every {
+		some = append(some, times[i])
+	}
+	return some
+}
+
+// fill is what all pay by hour that have as many runners as the former leave them.
+func (s *side) fill(c *comparison, sharers []*judgement, at time.Time) float64 {
+	fleet, total := s.idleFleet(), 0.0
+	for _, p := range sharers {
+		asked := *p.pool
+		asked.usage = fleet.Usage(asked.input, asked.bound.Needs())
+		a := s.scaling(c.ctx, &asked, at)
+		if runners := a.inForce().Max; runners != v1alpha1.UnboundedMax {
+			fleet.Grant(asked.input, runners)
+			total += float64(runners) * p.rate
+		}
+	}
+	return total
 }

@@ -10,6 +10,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+
+	"github.com/pmezard/go-difflib/difflib"
+	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
@@ -20,6 +24,10 @@ const (
 	maxValue = 400
 	// maxFields bounds how many fields of one object are told of.
 	maxFields = 200
+	// maxDiff bounds a unified diff, and maxDiffed an object in it, in bytes.
+	maxDiff, maxDiffed = 1 << 20, 256 << 10
+	// diffContext is how many lines are around each change.
+	diffContext = 3
 )
 
 // diff tells in which fields two objects differ, in the order of their paths at the head. Elements of a list that have a name are
@@ -45,7 +53,9 @@ func (d *differ) compare(basePath, headPath string, before, after any) {
 		return
 	}
 	if was, is, ok := both[map[string]any](before, after); ok && len(was)+len(is) > 0 {
-		d.compareStructs(basePath, headPath, was, is)
+		for _, name := range names(was, is) {
+			d.compare(compile.FieldOf(basePath, name), compile.FieldOf(headPath, name), was[name], is[name])
+		}
 		return
 	}
 	if was, is, ok := both[[]any](before, after); ok && (hasStructs(was) || hasStructs(is)) {
@@ -62,14 +72,8 @@ func both[T any](before, after any) (was, is T, ok bool) {
 	return was, is, (wasT || before == nil) && (isT || after == nil)
 }
 
-func (d *differ) compareStructs(basePath, headPath string, before, after map[string]any) {
-	for _, name := range names(before, after) {
-		d.compare(compile.FieldOf(basePath, name), compile.FieldOf(headPath, name), before[name], after[name])
-	}
-}
-
-// names are the sorted names of fields of two structs.
-func names(a, b map[string]any) []string {
+// names are the sorted keys of two maps.
+func names[T any](a, b map[string]T) []string {
 	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -144,12 +148,10 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 		change.Path = basePath
 	}
 	if before != nil {
-		at := fieldPlace(d.base, basePath)
-		change.Before, change.BaseAt = shown(before), &at
+		change.Before, change.BaseAt = shown(before), new(fieldPlace(d.base, basePath))
 	}
 	if after != nil {
-		at := fieldPlace(d.head, headPath)
-		change.After, change.HeadAt = shown(after), &at
+		change.After, change.HeadAt = shown(after), new(fieldPlace(d.head, headPath))
 	}
 	change.Class = d.class(change.Path)
 	d.changes = append(d.changes, change)
@@ -177,4 +179,76 @@ func encoded(v any) json.RawMessage {
 		return json.RawMessage(`"…"`)
 	}
 	return bytes.TrimSpace(b.Bytes())
+}
+
+// ChangedObject is an object that isn't the same on both sides; nil on a side without it.
+type ChangedObject struct {
+	Name       string // as RunnerPool/NAMESPACE/NAME
+	Base, Head *compile.Object
+}
+
+// ChangedObjects lists the objects that differ, by name.
+func ChangedObjects(base, head *Side) []ChangedObject {
+	before, after := base.byName(), head.byName()
+	var changed []ChangedObject
+	for _, name := range names(before, after) {
+		if was, is := before[name], after[name]; was == nil || is == nil || !reflect.DeepEqual(was.Manifest.Object, is.Manifest.Object) {
+			changed = append(changed, ChangedObject{name, was, is})
+		}
+	}
+	return changed
+}
+
+func (s *Side) byName() map[string]*compile.Object {
+	objects := map[string]*compile.Object{}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		objects[o.Manifest.GetKind()+"/"+wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName())] = o
+	}
+	return objects
+}
+
+// diffObjects is a unified diff of the objects as they are applied, in YAML.
+func diffObjects(base, head *Side) string {
+	var b strings.Builder
+	changed := ChangedObjects(base, head)
+	for i, c := range changed {
+		text := c.diff()
+		if b.Len()+len(text) > maxDiff {
+			fmt.Fprintf(&b, "# %s left out: a diff has at most %d bytes\n", wording.Count(len(changed)-i, "more object"), maxDiff)
+			break
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+func (c *ChangedObject) diff() string {
+	was, is := manifest(c.Base), manifest(c.Head)
+	if len(was)+len(is) > maxDiffed {
+		return fmt.Sprintf("# %s differs, in more than %d bytes\n", c.Name, maxDiffed)
+	}
+	d := difflib.UnifiedDiff{A: difflib.SplitLines(was), B: difflib.SplitLines(is), FromFile: "base/" + c.Name, ToFile: "head/" + c.Name, Context: diffContext}
+	if c.Base == nil {
+		d.A, d.FromFile = nil, "/dev/null"
+	}
+	if c.Head == nil {
+		d.B, d.ToFile = nil, "/dev/null"
+	}
+	text, err := difflib.GetUnifiedDiffString(d)
+	if err != nil {
+		return fmt.Sprintf("# %s differs: %v\n", c.Name, err)
+	}
+	return text
+}
+
+func manifest(o *compile.Object) string {
+	if o == nil {
+		return ""
+	}
+	text, err := yaml.Marshal(o.Manifest.Object)
+	if err != nil {
+		return "# " + err.Error() + "\n"
+	}
+	return strings.TrimSuffix(string(text), "\n")
 }

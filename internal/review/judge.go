@@ -21,6 +21,7 @@ import (
 
 // judgement is what a side's policies say of a pool.
 type judgement struct {
+	pool        *pool
 	limits      *Limits
 	findings    []Finding // without state
 	diagnostics []v1alpha1.Diagnostic
@@ -29,6 +30,8 @@ type judgement struct {
 	asked scaled
 	// profile of the week, once it is asked for. Judgements that are the same share it.
 	profile *profile
+	// rate is what a runner costs by month; 0 if nobody knows, or there are none.
+	rate float64
 }
 
 // isCoarse says whether changes that are close were taken together; a judgement may be nil.
@@ -57,26 +60,27 @@ func (s *side) samePlaces(o *side) bool {
 // at is the judgement of a pool that is the same, and stands elsewhere by now.
 func (j *judgement) at(p *pool) *judgement {
 	moved := *j
+	moved.pool = p
 	moved.findings = slices.Clone(j.findings)
 	for i := range moved.findings {
 		moved.findings[i].At = findingPlace(p, moved.findings[i].Path)
 	}
 	moved.diagnostics = nil
 	for _, d := range j.diagnostics {
-		moved.diagnostics = append(moved.diagnostics, p.diagnostic(d.Message))
+		moved.diagnostics = append(moved.diagnostics, p.object.Diagnostic("", d.Message))
 	}
 	return &moved
 }
 
 // judge asks the side's policies about a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
-	j := &judgement{digest: p.bound.Digest(), profile: &profile{}}
+	j := &judgement{pool: p, digest: p.bound.Digest(), profile: &profile{}}
 	j.asked = s.scaling(ctx, p, s.in.At)
 	j.limits = s.limits(p, j.asked)
 	j.addFailures(p, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
-		j.diagnostics = append(j.diagnostics, p.diagnostic(err.Error()))
+		j.diagnostics = append(j.diagnostics, p.object.Diagnostic("", err.Error()))
 		return j
 	}
 	verdict := p.bound.Template(ctx, question)
@@ -96,12 +100,6 @@ func (s *side) denies(ctx context.Context, p *pair) bool {
 		return true // it can't be made any more
 	}
 	return len(p.head.bound.Template(ctx, question).Denials) > 0
-}
-
-// diagnostic says why a pool can't be applied.
-func (p *pool) diagnostic(message string) v1alpha1.Diagnostic {
-	at := p.at()
-	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: p.object.Path, Message: message}
 }
 
 func auditFinding(ref, message string) v1alpha1.PolicyFinding {
@@ -164,12 +162,10 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
-		now := span(s.in.At, a.Now)
-		l.Scheduled = &now
+		l.Scheduled = new(span(s.in.At, a.Now))
 	}
 	if len(a.answer.Failures) == 0 {
-		scale := a.answer.Scale
-		l.Effective = &scale
+		l.Effective = new(a.answer.Scale)
 	}
 	for _, b := range a.answer.Bounds {
 		b.Rule = s.locate(b.Rule)
@@ -192,14 +188,7 @@ func (l *Limits) same(o *Limits) bool {
 // compareFindings tells what is new, still there and fixed. The same rule's word on the same field is the same finding, if there is
 // no other of the very same words.
 func compareFindings(before, after *judgement) []Finding {
-	var old []Finding
-	if before != nil {
-		old = slices.Clone(before.findings)
-	}
-	var all []Finding
-	if after != nil {
-		all = slices.Clone(after.findings)
-	}
+	old, all := slices.Clone(cmp.Or(before, &judgement{}).findings), slices.Clone(cmp.Or(after, &judgement{}).findings)
 	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
 		for i := range all {
 			if all[i].State != "" {
@@ -249,10 +238,8 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 			MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 		},
 	})
-	r := &Rollout{
-		Hold: answer.Hold || spec.Paused || len(answer.Failures) > 0, Strategy: answer.Strategy,
-		MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
-	}
+	r := rolloutOf(&answer)
+	r.Hold = r.Hold || spec.Paused || len(answer.Failures) > 0
 	if spec.Paused {
 		r.Reasons = append(r.Reasons, "spec.update.paused is true")
 	}
@@ -265,21 +252,15 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 	return r
 }
 
-// revisionOf names the revision of a pool's template; the pool's name if there is none.
-func revisionOf(p *pool) string {
-	template, err := podspec.Template(p.RunnerPool)
-	if err != nil {
-		return p.Name
-	}
-	digest, err := podspec.Digest(template)
-	if err != nil {
-		return p.Name
-	}
-	return podspec.RevisionNames(p.Name, digest)[0]
+func rolloutOf(a *policy.Update) *Rollout {
+	return &Rollout{Hold: a.Hold, Strategy: a.Strategy, MaxSurge: a.MaxSurge, MaxUnavailable: a.MaxUnavailable, Canary: a.Canary}
 }
 
-// keepsRevision says whether the templates of both are known to be one revision.
-func (p *pair) keepsRevision() bool {
-	revision := revisionOf(p.head)
-	return revision == revisionOf(p.base) && revision != p.head.Name // that names none
+// revisionOf names the revision of a pool's template; the pool's name if there is none.
+func revisionOf(p *pool) string {
+	revision, _, err := podspec.RevisionOf(p.RunnerPool)
+	if err != nil {
+		return p.Name
+	}
+	return revision
 }

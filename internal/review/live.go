@@ -50,7 +50,7 @@ func differing(declared, runs *v1alpha1.RunnerPool) []string {
 		return nil
 	}
 	var paths []string
-	for _, f := range diff(a, b, classOf) {
+	for _, f := range diff(a, b, poolClasses.of) {
 		paths = append(paths, f.Path)
 	}
 	return paths[:min(len(paths), maxDiffering)]
@@ -73,7 +73,7 @@ func (l *Live) judge(p *pair) {
 	case p.base != nil && p.base.observes():
 	case p.shown.Class() == Replaced:
 		if l.Jobs > l.Runners.Busy {
-			say("%s for it now without a runner: such jobs %s.", waits(int(l.Jobs-l.Runners.Busy)), p.base.fate())
+			say("%s for it now without a runner: such jobs %s.", Agreeing(int(l.Jobs-l.Runners.Busy), "job", "waits", "wait"), p.base.fate())
 		}
 		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
 	case p.shown.rolls():
@@ -94,16 +94,13 @@ func (l *Live) judge(p *pair) {
 	}
 }
 
-func are(n int) string {
-	if n == 1 {
-		return "1 runner is"
-	}
-	return fmt.Sprintf("%d runners are", n)
-}
+func are(n int) string { return Agreeing(n, "runner", "is", "are") }
 
-func waits(n int) string {
+// Agreeing counts something, with a verb for one and for several.
+func Agreeing(n int, noun, one, many string) string {
+	verb := many
 	if n == 1 {
-		return "1 job waits"
+		verb = one
 	}
-	return fmt.Sprintf("%d jobs wait", n)
+	return wording.Count(n, noun) + " " + verb
 }

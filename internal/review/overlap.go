@@ -5,7 +5,6 @@ package review
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/corral-dev/corral/internal/jobmatch"
@@ -24,25 +23,24 @@ type contender struct {
 // findOverlaps looks for pairs of pools that the same jobs are for at the head and weren't at the base. A job that asks for all labels
 // of one pool is also for each other that has these and more.
 func (c *comparison) findOverlaps() {
-	before, after := c.base.contenders(), c.head.contenders()
+	before, after := c.base.contenders, c.head.contenders
 	left := 0
 	for i, p := range c.pairs {
 		if !p.redeclared() {
 			continue
 		}
 		for j, o := range c.pairs {
-			other := o.head
-			if other == nil || i == j || j < i && o.redeclared() { // the other has looked at the pair
+			if o.head == nil || i == j || j < i && o.redeclared() { // the other has looked at the pair
 				continue
 			}
-			if !after[p.head.name()].overlaps(after[other.name()]) || overlapped(p, o, before) {
-				continue
-			}
-			if len(c.result.Overlaps) == maxOverlaps {
+			this, other := after[p.head.name()], after[o.head.name()]
+			switch {
+			case !this.overlaps(other) || overlapped(p, o, before):
+			case len(c.result.Overlaps) == maxOverlaps:
 				left++
-				continue
+			default:
+				c.result.Overlaps = append(c.result.Overlaps, overlapOf(this, other))
 			}
-			c.result.Overlaps = append(c.result.Overlaps, overlapOf(after[p.head.name()], after[other.name()]))
 		}
 	}
 	if left > 0 {
@@ -60,27 +58,19 @@ func overlapped(p, other *pair, before map[string]*contender) bool {
 	return p.base != nil && other.base != nil && before[p.base.name()].overlaps(before[other.base.name()])
 }
 
-// contenders are the side's pools by name.
-func (s *side) contenders() map[string]*contender {
-	if s.contending != nil {
-		return s.contending
+func (s *side) contenderOf(p *pool) *contender {
+	labels := p.GetRunnerLabels()
+	if p.isREST() {
+		labels = p.GetRegisteredLabels()
 	}
-	s.contending = map[string]*contender{}
-	for _, p := range s.order {
-		labels := p.GetRunnerLabels()
-		if p.isREST() {
-			labels = p.GetRegisteredLabels()
-		}
-		s.contending[p.name()] = &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
-	}
-	return s.contending
+	return &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
 }
 
 // takers name the other pools of the side that jobs are for which ask for a label, and are otherwise as those of a pool.
 func (s *side) takers(as *contender, label string) []string {
 	var names []string
 	for _, p := range s.order {
-		if o := s.contenders()[p.name()]; p.name() != as.name() && !p.rests() && o.Bears([]string{label}) && as.competes(o) {
+		if o := s.contenders[p.name()]; p.name() != as.name() && !p.rests() && o.Bears([]string{label}) && as.competes(o) {
 			names = append(names, p.name())
 		}
 	}
@@ -107,16 +97,7 @@ func (a *contender) competes(b *contender) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return false
 	}
-	return a.Spec.GetMode() == b.Spec.GetMode() && shareRepositories(a.Repositories, b.Repositories)
-}
-
-// shareRepositories says whether two lists of patterns have a repository in common.
-func shareRepositories(a, b []string) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(a, func(x string) bool { return jobmatch.AnyGlob(b, x) }) ||
-		slices.ContainsFunc(b, func(x string) bool { return jobmatch.AnyGlob(a, x) })
+	return a.Spec.GetMode() == b.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
 }
 
 func overlapOf(p, other *contender) Overlap {

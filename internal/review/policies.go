@@ -10,18 +10,14 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxFreed bounds how many pools are named in a warning.
-const maxFreed = 10
-
 // comparePolicies tells which policies change, and which pools only they move.
 func (c *comparison) comparePolicies() {
-	refs := maps.Clone(c.base.policies)
-	maps.Copy(refs, c.head.policies)
-	for _, ref := range slices.Sorted(maps.Keys(refs)) {
+	for _, ref := range names(c.base.policies, c.head.policies) {
 		if p, changes := c.comparePolicy(ref); changes {
 			c.result.Policies = append(c.result.Policies, p)
 		}
@@ -41,7 +37,7 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	case after == nil:
 		p.Change = Deleted
 	default:
-		p.Fields = c.policyFields(ref)
+		p.Fields = specFields(c.base.declared[ref], c.head.declared[ref])
 		p.What = whatChanged(before, after, p.Fields)
 		p.Fields = slices.DeleteFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
 	}
@@ -64,15 +60,13 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 			state.Pools++
 		}
 	}
-	at := p.At
-	return state, &at
+	return state, new(p.At)
 }
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// policyFields are what differs of the policies that a reference names, if both are among the objects. Of modules there is no telling.
-func (c *comparison) policyFields(ref string) []FieldChange {
-	was, is := c.base.declared[ref], c.head.declared[ref]
+// specFields are what differs of two specs that have no classes; none if either isn't among the objects.
+func specFields(was, is *compile.Object) []FieldChange {
 	if was == nil || is == nil {
 		return nil
 	}
@@ -86,23 +80,17 @@ func (c *comparison) policyFields(ref string) []FieldChange {
 // whatChanged names what two policies differ in: one that moves no pool today may tomorrow.
 func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	var what []string
-	touches := func(path string) bool {
-		return slices.ContainsFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
-	}
-	if before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library") {
-		what = append(what, "rules")
-	}
-	for _, field := range []string{"data", "parameters"} {
-		if touches(field) {
-			what = append(what, field)
-		}
-	}
-	if before.Mode() != after.Mode() {
-		what = append(what, "mode")
-	}
-	for _, f := range []struct{ field, name string }{{"selector", "selector"}, {"modulesFrom", "rules in ConfigMaps"}} {
-		if touches(f.field) {
-			what = append(what, f.name)
+	touches := (&Pool{Fields: fields}).touches
+	rules := before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library")
+	for _, part := range []struct {
+		differs bool
+		name    string
+	}{
+		{rules, "rules"}, {touches("data"), "data"}, {touches("parameters"), "parameters"}, {before.Mode() != after.Mode(), "mode"},
+		{touches("selector"), "selector"}, {touches("modulesFrom"), "rules in ConfigMaps"},
+	} {
+		if part.differs {
+			what = append(what, part.name)
 		}
 	}
 	return what
@@ -118,11 +106,7 @@ func (c *comparison) warnOfPolicy(ref string) {
 	var freed []string
 	for _, p := range c.pairs {
 		if p.head != nil && isEnforced(before, p.base) && !isEnforced(after, p.base) {
-			words := ""
-			if was := p.before.limits.Effective; was != nil {
-				words = looser(*was, p.after.limits)
-			}
-			freed = append(freed, p.name()+words)
+			freed = append(freed, p.name()+looser(p.before.limits.Effective, p.after.limits))
 		}
 	}
 	what := ref + " selects other pools"
@@ -132,11 +116,12 @@ func (c *comparison) warnOfPolicy(ref string) {
 	case isAudited(after):
 		what = ref + " is only audited from now on"
 	}
-	c.warnOfFreed(what, "it", freed)
+	c.warnOfFreed(what, "it", ref, freed)
 }
 
 // warnOfLabels warns of labels that go from pools, if limits of the head hang on them.
 func (c *comparison) warnOfLabels() {
+	const onLabels = "limits that hang on labels"
 	freed := map[string][]string{}
 	for _, p := range c.pairs {
 		gone := p.goneLabels()
@@ -147,14 +132,14 @@ func (c *comparison) warnOfLabels() {
 		labelled.input.Labels = p.base.input.Labels
 		labelled.bound = c.head.set.For(labelled.input)
 		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 {
-			if words := looser(a.answer.Scale, p.after.limits); words != "" {
+			if words := looser(&a.answer.Scale, p.after.limits); words != "" {
 				labels := strings.Join(gone, ", ")
 				freed[labels] = append(freed[labels], p.name()+words)
 			}
 		}
 	}
 	for _, labels := range slices.Sorted(maps.Keys(freed)) {
-		c.warnOfFreed("Without "+labels, "limits that hang on labels", freed[labels])
+		c.warnOfFreed("Without "+labels, onLabels, onLabels, freed[labels])
 	}
 }
 
@@ -173,9 +158,9 @@ func (p *pair) goneLabels() []string {
 	return gone
 }
 
-// looser says which numbers in force keep less than others; empty if none does.
-func looser(than policy.Scale, now *Limits) string {
-	if now.Effective == nil {
+// looser says which numbers in force keep less than others; empty if none does, or nobody knows.
+func looser(than *policy.Scale, now *Limits) string {
+	if than == nil || now.Effective == nil {
 		return ""
 	}
 	var words []string
@@ -191,12 +176,17 @@ func looser(than policy.Scale, now *Limits) string {
 	return " (" + strings.Join(words, ", ") + ")"
 }
 
-func (c *comparison) warnOfFreed(what, of string, pools []string) {
-	if n := len(pools); n > 0 {
-		verb := "are"
-		if n == 1 {
-			verb = "is"
-		}
-		c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s %s free of %s: %s.", what, wording.Count(n, "pool"), verb, of, wording.List(pools, maxFreed)))
+// warnOfFreed warns of pools, each with words on its numbers, that are free of something by a name.
+func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
+	if len(pools) == 0 {
+		return
 	}
+	freed := Consequence{Class: "Freed", Text: name}
+	for _, pool := range pools {
+		pool, _, _ = strings.Cut(pool, " ")
+		freed.count(pool)
+	}
+	c.result.freed = append(c.result.freed, freed)
+	free := Agreeing(len(pools), "pool", "is", "are")
+	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s free of %s: %s.", what, free, of, wording.List(pools, maxNamed)))
 }

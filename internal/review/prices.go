@@ -98,11 +98,8 @@ type PoolShare struct {
 
 // ReadPrices reads a price file, in YAML, and names the file in places and diagnostics.
 func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
-	refuse := func(line int, path, message string) []v1alpha1.Diagnostic {
-		return []v1alpha1.Diagnostic{{File: file, Line: line, Column: 1, Path: path, Message: message}}
-	}
 	if len(data) > MaxPriceBytes {
-		return nil, refuse(1, "", fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes))
+		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes)}}
 	}
 	p := &Prices{file: file}
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
@@ -112,13 +109,13 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	}
 	p.HoursPerMonth = cmp.Or(p.HoursPerMonth, hoursPerMonth)
 	p.index(data)
-	var diagnostics []v1alpha1.Diagnostic
-	for _, problem := range p.check() {
-		at := p.object.PositionOf("spec." + problem.path)
-		diagnostics = append(diagnostics, refuse(max(1, at.Line), problem.path, problem.message)...)
+	faults := p.check()
+	for i := range faults {
+		f := &faults[i]
+		f.File, f.Line, f.Column = file, max(1, p.object.PositionOf("spec."+f.Path).Line), 1
 	}
-	if len(diagnostics) > 0 {
-		return nil, diagnostics
+	if len(faults) > 0 {
+		return nil, faults
 	}
 	return p, nil
 }
@@ -155,86 +152,57 @@ func (p *Prices) index(data []byte) {
 	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
 }
 
-// fault is a field that isn't as it must be.
-type fault struct{ path, message string }
-
 // faults are found by looking at what a file says.
-type faults []fault
+type faults []v1alpha1.Diagnostic
 
-func (f *faults) refuse(path, format string, args ...any) {
-	*f = append(*f, fault{path, fmt.Sprintf(format, args...)})
+// must adds a field that isn't as it must be.
+func (f *faults) must(is bool, path, format string, args ...any) {
+	if !is {
+		*f = append(*f, v1alpha1.Diagnostic{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 // price must be a number that a price can be; what is not a number is neither.
 func (f *faults) price(path string, v float64) {
-	if !(v >= 0 && v <= maxPrice) {
-		f.refuse(path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
-	}
+	f.must(v >= 0 && v <= maxPrice, path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
 }
 
 func (f *faults) share(path string, v float64) {
-	if !(v >= 0 && v <= 1) {
-		f.refuse(path, "must be from 0 to 1, found %v", v)
-	}
+	f.must(v >= 0 && v <= 1, path, "must be from 0 to 1, found %v", v)
 }
 
 // check looks at what the file says, and reads its quantities.
-func (p *Prices) check() faults {
-	var f faults
-	if p.Currency == "" || len(p.Currency) > 8 {
-		f.refuse("currency", "is required, as EUR")
-	}
-	if !(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31) {
-		f.refuse("hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
-	}
+func (p *Prices) check() (f faults) {
+	f.must(p.Currency != "" && len(p.Currency) <= 8, "currency", "is required, as EUR")
+	f.must(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31, "hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
 	f.price("perVCPUHour", p.PerVCPUHour)
 	f.price("perGiBHour", p.PerGiBHour)
 	for i, l := range p.Labels {
-		f.price(fmt.Sprintf("labels[%d].perRunnerHour", i), l.PerRunnerHour)
-		if l.Label == "" {
-			f.refuse(fmt.Sprintf("labels[%d].label", i), "is required")
-		}
+		at := fmt.Sprintf("labels[%d].", i)
+		f.price(at+"perRunnerHour", l.PerRunnerHour)
+		f.must(l.Label != "", at+"label", "is required")
 	}
 	for i := range p.Nodes {
-		at := fmt.Sprintf("nodes[%d]", i)
-		f.price(at+".perHour", p.Nodes[i].PerHour)
-		f = append(f, p.Nodes[i].check(at)...)
+		n, at := &p.Nodes[i], fmt.Sprintf("nodes[%d].", i)
+		f.price(at+"perHour", n.PerHour)
+		f.must(len(n.NodeSelector) > 0, at+"nodeSelector", "must have at least one label")
+		n.vcpu = f.quantity(at+"vcpu", n.VCPU)
+		n.gib = f.quantity(at+"memory", n.Memory) / (1 << 30)
 	}
-	return append(f, p.Typical.check()...)
-}
-
-func (t *TypicalShare) check() faults {
-	var f faults
-	if t.Share != nil {
-		f.share("typical.share", *t.Share)
-	}
-	for i, s := range t.Pools {
-		f.share(fmt.Sprintf("typical.pools[%d].share", i), s.Share)
-		if _, err := path.Match(s.Name, ""); err != nil || s.Name == "" {
-			f.refuse(fmt.Sprintf("typical.pools[%d].name", i), "must be the name of a pool, with * for any characters but /")
-		}
+	f.share("typical.share", ptr.Deref(p.Typical.Share, defaultShare))
+	for i, s := range p.Typical.Pools {
+		at := fmt.Sprintf("typical.pools[%d].", i)
+		f.share(at+"share", s.Share)
+		_, err := path.Match(s.Name, "")
+		f.must(err == nil && s.Name != "", at+"name", "must be the name of a pool, with * for any characters but /")
 	}
 	return f
 }
 
-func (n *NodePrice) check(at string) faults {
-	var f faults
-	if len(n.NodeSelector) == 0 {
-		f.refuse(at+".nodeSelector", "must have at least one label")
-	}
-	for _, q := range []struct {
-		field, text string
-		to          *float64
-		unit        float64
-	}{{"vcpu", n.VCPU, &n.vcpu, 1}, {"memory", n.Memory, &n.gib, 1 << 30}} {
-		quantity, err := v1alpha1.Quantity(q.text).Parse()
-		if err != nil || quantity.Sign() <= 0 {
-			f.refuse(at+"."+q.field, "must be a quantity above 0, as 16 or 64Gi, found %q", q.text)
-			continue
-		}
-		*q.to = quantity.AsApproximateFloat64() / q.unit
-	}
-	return f
+func (f *faults) quantity(path, text string) float64 {
+	q, err := v1alpha1.Quantity(text).Parse()
+	f.must(err == nil && q.Sign() > 0, path, "must be a quantity above 0, as 16 or 64Gi, found %q", text)
+	return q.AsApproximateFloat64()
 }
 
 // share of a pool between the fewest and the most runners.

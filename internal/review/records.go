@@ -5,6 +5,8 @@ package review
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,44 +29,24 @@ const (
 	maxRecordedChanges = 200
 )
 
-// Record is a decision of the decision log.
+// Record is a decision of the decision log, as far as its line is read.
 type Record struct {
-	id       string
-	decision string
-	at       time.Time
-	input    json.RawMessage
-	result   recordedResult
-	inexact  bool
-}
-
-// line is what is read of a line of the decision log.
-type line struct {
 	ID        string          `json:"decision_id"`
 	Path      string          `json:"path"`
 	Input     json.RawMessage `json:"input"`
-	Result    recordedResult  `json:"result"`
+	Result    decided         `json:"result"`
 	Erased    []string        `json:"erased"`
 	Masked    []string        `json:"masked"`
 	Timestamp time.Time       `json:"timestamp"`
 }
 
-// recordedResult is what is read of a recorded outcome.
-type recordedResult struct {
+// decided is an outcome, as it is logged.
+type decided struct {
 	Limits   *policy.Scale            `json:"limits"`
 	Hard     bool                     `json:"hard"`
 	Denials  []v1alpha1.PolicyFinding `json:"deny"`
-	Rollout  *recordedRollout         `json:"rollout"`
-	Failures []struct {
-		Policy string `json:"policy"`
-	} `json:"failures"`
-}
-
-type recordedRollout struct {
-	Hold           bool                    `json:"hold"`
-	Strategy       v1alpha1.UpdateStrategy `json:"strategy"`
-	MaxSurge       int32                   `json:"maxSurge"`
-	MaxUnavailable int32                   `json:"maxUnavailable"`
-	Canary         int32                   `json:"canary"`
+	Rollout  *Rollout                 `json:"rollout"`
+	Failures []policy.Failure         `json:"failures"`
 }
 
 // ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. Records
@@ -75,16 +57,17 @@ func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	lines := bufio.NewReaderSize(limited, maxRecord)
 	records = []Record{}
 	for {
-		text, tooLong, err := readLine(lines)
+		text, tooLong, err := lines.ReadLine()
+		for more := tooLong; more; {
+			_, more, err = lines.ReadLine()
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
 		}
 		switch record, isDecision, ok := parseRecord(text); {
-		case tooLong:
-			skipped++
-		case ok:
+		case ok && !tooLong:
 			records = append(records, record)
-		case isDecision:
+		case isDecision || tooLong:
 			skipped++
 		}
 		switch {
@@ -93,44 +76,18 @@ func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 		case len(records) > maxRecords:
 			return nil, 0, fmt.Errorf("more than %d recorded decisions: give the part that matters", maxRecords)
 		case err != nil:
-			slices.SortStableFunc(records, func(a, b Record) int { return a.at.Compare(b.at) })
+			slices.SortStableFunc(records, func(a, b Record) int { return a.Timestamp.Compare(b.Timestamp) })
 			return records, skipped, nil
 		}
 	}
 }
 
-// readLine returns the next line. Of one that is too long, nothing.
-func readLine(r *bufio.Reader) (text []byte, tooLong bool, err error) {
-	text, err = r.ReadSlice('\n')
-	for errors.Is(err, bufio.ErrBufferFull) {
-		tooLong = true
-		_, err = r.ReadSlice('\n')
+func parseRecord(text []byte) (r Record, isDecision, ok bool) {
+	if json.Unmarshal(text, &r) != nil {
+		return r, bytes.Contains(text, []byte(`"decision_id"`)), false
 	}
-	if tooLong {
-		text = nil
-	}
-	return text, tooLong, err
-}
-
-func parseRecord(text []byte) (record Record, isDecision, ok bool) {
-	var l line
-	if json.Unmarshal(text, &l) != nil {
-		return Record{}, strings.Contains(string(text), `"decision_id"`), false
-	}
-	decision, isDecision := strings.CutPrefix(l.Path, "corral/")
-	if !isDecision || len(l.Input) == 0 {
-		return Record{}, isDecision, false
-	}
-	return Record{
-		id: l.ID, decision: decision, at: l.Timestamp, input: l.Input, result: l.Result, inexact: len(l.Erased)+len(l.Masked) > 0,
-	}, true, true
-}
-
-// replayed is what policies make of a recorded decision.
-type replayed struct {
-	words string
-	rules []v1alpha1.RuleReference
-	max   int32
+	isDecision = strings.HasPrefix(r.Path, "corral/")
+	return r, isDecision, isDecision && len(r.Input) > 0
 }
 
 // question is a recorded input.
@@ -142,27 +99,21 @@ type question struct {
 	update   policy.UpdateInput
 }
 
-// question reads the input of a record.
-func (r *Record) question() (question, error) {
-	q := question{decision: r.decision}
+// question reads the input of a record; false if it is none of a pool.
+func (r *Record) question() (q question, ok bool) {
 	var err error
-	switch r.decision {
+	switch q.decision = strings.TrimPrefix(r.Path, "corral/"); q.decision {
 	case policy.DecisionScaling:
-		err = json.Unmarshal(r.input, &q.scaling)
+		err = json.Unmarshal(r.Input, &q.scaling)
 		q.pool = q.scaling.Pool
 	case policy.DecisionTemplate:
-		err = json.Unmarshal(r.input, &q.template)
+		err = json.Unmarshal(r.Input, &q.template)
 		q.pool = q.template.Pool
 	case policy.DecisionUpdate:
-		err = json.Unmarshal(r.input, &q.update)
+		err = json.Unmarshal(r.Input, &q.update)
 		q.pool = q.update.Pool
-	default:
-		err = fmt.Errorf("there is no decision %q", r.decision)
 	}
-	if err == nil && q.pool.Name == "" {
-		err = errors.New("it is of no pool")
-	}
-	return q, err
+	return q, err == nil && q.pool.Name != ""
 }
 
 // replay judges recorded decisions by the policies of both sides.
@@ -170,16 +121,15 @@ func (c *comparison) replay() {
 	if c.in.Records == nil {
 		return
 	}
-	r := &Recorded{Skipped: c.in.Unread}
+	c.result.Recorded = &Recorded{Skipped: c.in.Unread}
 	for i := range c.in.Records {
-		c.replayOne(r, &c.in.Records[i])
+		c.replayOne(c.result.Recorded, &c.in.Records[i])
 	}
-	c.result.Recorded = r
 }
 
 func (c *comparison) replayOne(r *Recorded, record *Record) {
-	q, err := record.question()
-	if err != nil {
+	q, ok := record.question()
+	if !ok {
 		r.Skipped++
 		return
 	}
@@ -190,36 +140,155 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		return
 	}
 	r.Decisions++
+	r.To = record.Timestamp.UTC()
 	if r.From.IsZero() {
-		r.From = record.at.UTC()
+		r.From = r.To
 	}
-	r.To = record.at.UTC()
-	before := c.base.ask(c.ctx, old, &q)
-	after := before
-	if old.Digest() != now.Digest() {
-		after = c.head.ask(c.ctx, now, &q)
-	}
-	recorded := record.words()
-	if recorded != "" && recorded != before.words {
+	before, _ := c.base.ask(c.ctx, old, &q)
+	recorded, was := record.Result.words(q.decision), before.words(q.decision)
+	if recorded != "" && recorded != was {
 		r.Drifted++
 	}
-	if before.words == after.words {
+	if old.Digest() == now.Digest() {
+		return
+	}
+	after, rules := c.head.ask(c.ctx, now, &q)
+	is := after.words(q.decision)
+	if was == is {
 		return
 	}
 	if r.Differ++; len(r.Changed) == maxRecordedChanges {
 		return
 	}
 	r.Changed = append(r.Changed, RecordedChange{
-		Time: record.at.UTC(), Pool: wording.Qualified(q.pool.Namespace, q.pool.Name), Decision: q.decision, ID: record.id,
-		Recorded: recorded, Before: before.words, After: after.words, Rules: after.rules,
-		Waiting: max(0, waiting(&q, after)-waiting(&q, before)), Inexact: record.inexact,
+		Time: r.To, Pool: wording.Qualified(q.pool.Namespace, q.pool.Name), Decision: q.decision, ID: record.ID, Recorded: recorded, Before: was, After: is,
+		Rules: rules, Waiting: max(0, after.waiting(&q)-before.waiting(&q)), Inexact: len(record.Erased)+len(record.Masked) > 0,
 	})
 }
 
+// longestHold is how long a recorded number of jobs is taken to hold at most.
+const longestHold = time.Hour
+
+// failed stands for a decision that isn't taken.
+const failed = "no decision: a policy fails"
+
+// ask puts a recorded question to the side's policies that bind its pool. It returns the rules that make the answer.
+func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
+	by := func(r v1alpha1.RuleReference) { rules = append(rules, s.locate(r)) }
+	switch q.decision {
+	case policy.DecisionScaling:
+		a := b.Scaling(ctx, q.scaling)
+		d = decided{Limits: &a.Scale, Hard: a.Hard, Failures: a.Failures}
+		for _, b := range a.Bounds {
+			by(b.Rule)
+		}
+	case policy.DecisionTemplate:
+		a := b.Template(ctx, q.template)
+		d = decided{Denials: a.Denials, Failures: a.Failures}
+		for _, denial := range a.Denials {
+			by(denial.Rule)
+		}
+	default:
+		a := b.Update(ctx, q.update)
+		d = decided{Rollout: rolloutOf(&a), Failures: a.Failures}
+		for _, reason := range a.Reasons {
+			by(reason.Rule)
+		}
+	}
+	if len(d.Failures) > 0 {
+		rules = nil
+	}
+	return d, rules
+}
+
+// words tell an outcome; empty if there is none.
+func (d *decided) words(decision string) string {
+	switch {
+	case len(d.Failures) > 0:
+		return failed
+	case decision == policy.DecisionTemplate:
+		return denialWords(d.Denials)
+	case d.Limits != nil:
+		return scaleWords(*d.Limits, d.Hard)
+	case d.Rollout != nil:
+		return d.Rollout.words()
+	}
+	return ""
+}
+
 // waiting is how many of the jobs at the time wait beyond max.
-func waiting(q *question, a replayed) int32 {
-	if q.decision != policy.DecisionScaling {
+func (d *decided) waiting(q *question) int32 {
+	if d.Limits == nil {
 		return 0
 	}
-	return max(0, q.scaling.Jobs-a.max)
+	return max(0, q.scaling.Jobs-d.Limits.Max)
+}
+
+func scaleWords(s policy.Scale, hard bool) string {
+	words := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
+	if hard {
+		words += ", hard"
+	}
+	return words
+}
+
+func denialWords(denials []v1alpha1.PolicyFinding) string {
+	if len(denials) == 0 {
+		return "allowed"
+	}
+	var messages []string
+	for _, d := range denials {
+		messages = append(messages, d.Message)
+	}
+	return "denied: " + strings.Join(messages, "; ")
+}
+
+func (r *Rollout) words() string {
+	words := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
+	if r.Hold {
+		words = "hold, " + words
+	}
+	return words
+}
+
+// recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
+// false if there are fewer than two of them. Each holds until the next, and an hour at most.
+func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
+	if j.limits.Effective == nil {
+		return 0, false
+	}
+	jobs := c.recordedJobs()[j.pool.name()]
+	limits, total, hours := *j.limits.Effective, 0.0, 0.0
+	for i := range len(jobs) - 1 {
+		held := min(jobs[i+1].at.Sub(jobs[i].at), longestHold).Hours()
+		wanted := int64(jobs[i].jobs) + int64(limits.Idle)
+		total += held * float64(min(int64(limits.Max), max(int64(limits.Min), wanted)))
+		hours += held
+	}
+	if hours == 0 {
+		return 0, false
+	}
+	return total / hours, true
+}
+
+// jobsAt is how many jobs there were at a time.
+type jobsAt struct {
+	at   time.Time
+	jobs int32
+}
+
+// recordedJobs are the jobs in recorded decisions, by pool and time.
+func (c *comparison) recordedJobs() map[string][]jobsAt {
+	if c.jobs != nil {
+		return c.jobs
+	}
+	c.jobs = map[string][]jobsAt{}
+	for i := range c.in.Records {
+		r := &c.in.Records[i]
+		if q, ok := r.question(); ok && q.decision == policy.DecisionScaling {
+			name := wording.Qualified(q.pool.Namespace, q.pool.Name)
+			c.jobs[name] = append(c.jobs[name], jobsAt{r.Timestamp, q.scaling.Jobs})
+		}
+	}
+	return c.jobs
 }

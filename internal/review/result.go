@@ -5,6 +5,7 @@ package review
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -52,6 +53,8 @@ type Result struct {
 	Diff string `json:"diff,omitempty"`
 	// Notes tell what this review can't know or takes for granted, in whole sentences.
 	Notes []string `json:"notes,omitempty"`
+	// freed are pools that policies no longer bind, with what they are free of as text.
+	freed []Consequence
 }
 
 // Compared are the two sides of a review, and the moment that it is for.
@@ -66,6 +69,8 @@ type Moment struct {
 	At   time.Time `json:"at"`
 	Zone string    `json:"zone"`
 }
+
+func (m Moment) utc() Moment { return Moment{m.At.UTC(), m.Zone} }
 
 // Verdict is what a review comes to.
 type Verdict string
@@ -113,7 +118,7 @@ type Summary struct {
 	NewlyDenied int `json:"newlyDenied"`
 	// Warnings of policies at the head.
 	Warnings int `json:"warnings"`
-	// MaxBefore and MaxAfter are the max in force of all pools together; 2147483647 stands for none.
+	// MaxBefore and MaxAfter are the max in force of all pools together that policies let start runners; 2147483647 stands for none.
 	MaxBefore int64 `json:"maxBefore"`
 	MaxAfter  int64 `json:"maxAfter"`
 	// Classes counts changed pools by the first of their classes.
@@ -131,10 +136,13 @@ func (r *Result) HasChanges() bool {
 
 // Failed is the result of a review that failed itself: nothing is known but why.
 func Failed(err error, at Moment) *Result {
-	r := &Result{
-		APIVersion: APIVersion, Kind: Kind, Verdict: Broken, Failed: true,
-		Compared: Compared{Head: Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}, Moment: Moment{At: at.At.UTC(), Zone: at.Zone}},
-	}
+	head := Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}
+	return (&Result{APIVersion: APIVersion, Kind: Kind, Failed: true, Compared: Compared{Head: head, Moment: at.utc()}}).broken()
+}
+
+// broken is a result of which nothing else is known.
+func (r *Result) broken() *Result {
+	r.Verdict = Broken
 	r.Worst = Worst(r)
 	return r
 }
@@ -204,6 +212,14 @@ type Place struct {
 	Column int `json:"column,omitempty"`
 }
 
+// String writes a place as FILE:LINE.
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
+}
+
 // Pool is what becomes of one pool.
 type Pool struct {
 	Namespace string `json:"namespace,omitempty"`
@@ -233,6 +249,8 @@ type Pool struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Live is what runs now; nil unless it was asked for.
 	Live *Live `json:"live,omitempty"`
+	// mostBefore and mostAfter are how many runners there may be.
+	mostBefore, mostAfter int64
 }
 
 // Places are where something is declared at the base and at the head; nil on a side that has none.

@@ -75,14 +75,9 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{
-		APIVersion: APIVersion, Kind: Kind, Verdict: Allowed,
-		Compared: Compared{Base: base.revision(), Head: head.revision(), Moment: Moment{At: in.At.UTC(), Zone: in.Zone}},
-	}
+	r := &Result{APIVersion: APIVersion, Kind: Kind, Verdict: Allowed, Compared: Compared{base.revision(), head.revision(), in.utc()}}
 	if len(in.Head.Diagnostics) > 0 {
-		r.Verdict = Broken
-		r.Worst = Worst(r)
-		return r, nil
+		return r.broken(), nil
 	}
 	r.Head.Diagnostics = append(r.Head.Diagnostics, in.Refused...)
 	if in.Diff && r.Comparable() {
@@ -105,6 +100,7 @@ type comparison struct {
 
 // pair is a pool on both sides, or on one.
 type pair struct {
+	c          *comparison
 	base, head *pool
 	before     *judgement
 	after      *judgement
@@ -115,8 +111,6 @@ type pair struct {
 	// formerDenied is true if the head's policies deny the template of the base, too.
 	formerDenied bool
 	shown        Pool
-	// baseRate and headRate are what a runner costs by month; 0 if it isn't known, or there are none.
-	baseRate, headRate float64
 }
 
 // name of the pool as it is at the head, or else was.
@@ -127,6 +121,7 @@ func (p *pair) either() *pool { return cmp.Or(p.head, p.base) }
 func (c *comparison) run() {
 	c.pairs = pairUp(c.base, c.head)
 	for _, p := range c.pairs {
+		p.c = c
 		c.judge(p)
 		c.describe(p)
 	}
@@ -181,12 +176,10 @@ func (c *comparison) describe(p *pair) {
 		}
 	case p.base == nil:
 		s.Change = Added
-		e := &effects{pair: p}
-		e.denied()
-		s.Effects = e.all
+		p.denied()
 	case p.head == nil:
-		s.Change = Deleted
-		s.Classes, s.Effects = []Class{Replaced}, deletedEffects(p.base)
+		s.Change, s.Classes = Deleted, []Class{Replaced}
+		p.deleted()
 	default:
 		c.compareFields(p)
 	}
@@ -216,33 +209,9 @@ func (c *comparison) compareFields(p *pair) {
 		}
 	}
 	p.later = c.laterWords(p)
-	s.Effects = c.effectsOf(p)
-	c.refuseFields(p)
-	if s.Change != Same {
-		return
-	}
-	next := c.nextRollout(p)
-	if next != "" {
-		s.Effects = append(s.Effects, next)
-	}
-	if isMoved(p) || next != "" || p.later != "" {
+	p.effects()
+	if s.Change == Same && (c.rollsOtherwise(p) || isMoved(p) || p.later != "") {
 		s.Change = Moved
-	}
-}
-
-// refuseFields adds what the API server refuses of a change, as the types' validation rules say.
-func (c *comparison) refuseFields(p *pair) {
-	if p.shown.Change == Renamed {
-		return // another pool may have others
-	}
-	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
-		c.refuse(p.head.object, "spec.registration", "registration never changes: make another pool")
-	}
-	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
-		c.refuse(p.head.object, "spec.lifetime", "lifetime never changes: make another pool")
-	}
-	if p.base.Spec.GetMode() != v1alpha1.Observe && p.head.Spec.GetMode() == v1alpha1.Observe {
-		c.refuse(p.head.object, "spec.mode", "mode never goes back to Observe: suspend the pool, or make another")
 	}
 }
 
@@ -254,23 +223,31 @@ func (c *comparison) refuse(o *compile.Object, path, message string) {
 	})
 }
 
+// refuseChange adds what the API server refuses of a change, as the types' validation rules say, and what to do. It returns that as an effect.
+func (c *comparison) refuseChange(o *compile.Object, path, message string) string {
+	c.refuse(o, path, message)
+	what, remedy, _ := strings.Cut(message, ": ")
+	return fmt.Sprintf("The API server refuses this: %s. %s", what, capital(remedy))
+}
+
 // isMoved says whether policies judge a pool otherwise that is declared as before.
 func isMoved(p *pair) bool {
 	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
 }
 
-// nextRollout says that another template of a pool that is declared as before would roll out otherwise; empty if it wouldn't.
-func (c *comparison) nextRollout(p *pair) string {
+// rollsOtherwise tells if another template of a pool that is declared as before would roll out otherwise.
+func (c *comparison) rollsOtherwise(p *pair) bool {
 	if p.before.digest == p.after.digest {
-		return ""
+		return false
 	}
 	// Of as many runners: that a max makes smaller steps is no news.
 	next := p.head.Name + "-next"
-	was, is := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next), c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next)
-	if before, after := was.words(), is.words(); before != after {
-		return fmt.Sprintf("Another template would roll out otherwise: %s instead of %s.", after, before)
+	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).words()
+	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).words()
+	if was != is {
+		p.say("Another template would roll out otherwise: %s instead of %s.", is, was)
 	}
-	return ""
+	return was != is
 }
 
 // summarize counts, sorts, and drops what isn't worth showing.
@@ -279,8 +256,9 @@ func (c *comparison) summarize() {
 	s.Classes = map[Class]int{}
 	for _, p := range c.pairs {
 		s.count(&p.shown)
-		addMax(&s.MaxBefore, p.shown.Before.max())
-		addMax(&s.MaxAfter, p.shown.After.max())
+		p.countMost()
+		addMax(&s.MaxBefore, p.shown.mostBefore)
+		addMax(&s.MaxAfter, p.shown.mostAfter)
 		if p.shown.Change != Same || p.shown.isDenied() {
 			r.Pools = append(r.Pools, p.shown)
 		}
@@ -301,12 +279,7 @@ func (c *comparison) summarize() {
 
 // prune warns of what a PoolSource refuses for the number of pools that go. To the cluster a renamed pool is one that goes, too.
 func (c *comparison) prune() {
-	var removed []string
-	for _, p := range c.base.order {
-		if c.head.pools[p.name()] == nil {
-			removed = append(removed, p.name())
-		}
-	}
+	removed := slices.DeleteFunc(names(c.base.pools, nil), func(name string) bool { return c.head.pools[name] != nil })
 	why := compile.RemovesTooMany(len(c.base.order), removed, len(c.head.order))
 	if why == "" {
 		return
@@ -328,7 +301,7 @@ func (s *Summary) count(p *Pool) {
 	if p.isDenied() {
 		s.Denied++
 	}
-	if slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State == New && f.denies() }) {
+	if p.has(Deny, New) || p.has(Failure, New) {
 		s.NewlyDenied++
 	}
 	for _, f := range p.Findings {
@@ -339,24 +312,14 @@ func (s *Summary) count(p *Pool) {
 }
 
 // isDenied says whether a policy denies the pool at the head, or fails for it.
-func (p *Pool) isDenied() bool {
-	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.State != Fixed && f.denies() })
-}
-
-func (f *Finding) denies() bool { return f.Level == Deny || f.Level == Failure }
+func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
 // rank orders pools by how far their change reaches.
 func (p *Pool) rank() int {
-	ranks := map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}
-	switch p.Change {
-	case Added, Uncompared:
-		return 3
-	case Moved:
-		return 6
-	case Same:
-		return 7
+	if rank, known := map[Change]int{Added: 3, Uncompared: 3, Moved: 6, Same: 7}[p.Change]; known {
+		return rank
 	}
-	return ranks[p.Class()]
+	return map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}[p.Class()]
 }
 
 // notes tell what the review takes for granted.

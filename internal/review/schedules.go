@@ -4,9 +4,11 @@
 package review
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
@@ -15,6 +17,11 @@ const (
 	lookout = 7 * 24 * time.Hour
 	// maxSpans bounds how many spans are told of.
 	maxSpans = 64
+	// year is how far schedules, and times that policies name, are looked at for a first difference.
+	year = 366 * 24 * time.Hour
+	// maxSwitches bounds how many changes of schedules are looked at in it, maxAsked about how many of them policies are asked.
+	maxSwitches = 200
+	maxAsked    = 32
 )
 
 // compareSchedules tells what schedules make of a pool's numbers at either side; nil if it is the same.
@@ -22,21 +29,18 @@ func (c *comparison) compareSchedules(p *pair) *Schedule {
 	if p.base != nil && p.head != nil && !p.shown.touches("spec.scale.schedules") {
 		return nil
 	}
-	s := &Schedule{}
-	if p.base != nil && len(p.base.Spec.Scale.Schedules) > 0 {
-		s.Before = p.base.spans(c.in.At)
-	}
-	if p.head != nil && len(p.head.Spec.Scale.Schedules) > 0 {
-		s.After = p.head.spans(c.in.At)
-	}
+	s := &Schedule{p.base.spans(c.in.At), p.head.spans(c.in.At)}
 	if len(s.Before)+len(s.After) == 0 {
 		return nil
 	}
 	return s
 }
 
-// spans are the times with the same numbers from a time on.
+// spans are the times with the same numbers from a time on; nil of a pool without schedules, or no pool.
 func (p *pool) spans(from time.Time) []Span {
+	if p == nil || len(p.Spec.Scale.Schedules) == 0 {
+		return nil
+	}
 	spans := []Span{span(from, p.plan.At(from, p.Spec.Scale))}
 	for _, change := range p.plan.Changes(from, from.Add(lookout), p.Spec.Scale, maxSpans) {
 		next := span(change.At, change.Now)
@@ -50,4 +54,57 @@ func (p *pool) spans(from time.Time) []Span {
 
 func span(at time.Time, n schedule.Now) Span {
 	return Span{From: at.UTC(), Active: n.Active, Scale: n.Scale}
+}
+
+// laterWords say from when on a pool has other numbers than by the base, if it has the same now; empty if there is no such time.
+func (c *comparison) laterWords(p *pair) string {
+	mayDiffer := p.before.digest != p.after.digest || p.shown.Change == Changed && (p.shown.touches("spec.scale") || p.shown.touches("metadata"))
+	if !mayDiffer || p.before.asked.inForce() != p.after.asked.inForce() || p.head.rests() {
+		return ""
+	}
+	for _, at := range slices.SortedFunc(slices.Values(append(c.changesInWeek(p), c.changesInYear(p)...)), time.Time.Compare) {
+		before, after := c.base.scaling(c.ctx, p.base, at), c.head.scaling(c.ctx, p.head, at)
+		if was, is := before.inForce(), after.inForce(); was != is {
+			return fmt.Sprintf("From %s on it has %s instead of %s.", at.UTC().Format(time.RFC3339), scaleWords(is, false), scaleWords(was, false))
+		}
+	}
+	return ""
+}
+
+// changesInWeek are the times at which the weeks of both sides differ. Changes that are close are taken together, and not by both sides alike:
+// what counts is the answer.
+func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
+	before, after := c.base.week(c.ctx, p.before).steps, c.head.week(c.ctx, p.after).steps
+	for _, s := range slices.Concat(before, after) {
+		if scaleAt(before, s.From) != scaleAt(after, s.From) {
+			times = append(times, s.From)
+		}
+	}
+	return times
+}
+
+// scaleAt are the numbers at a time.
+func scaleAt(steps []Span, at time.Time) (scale policy.Scale) {
+	for _, s := range steps {
+		if !s.From.After(at) {
+			scale = s.Scale
+		}
+	}
+	return scale
+}
+
+// changesInYear are the changes of the schedules of either side, and when policies want to be asked again, that may make a difference.
+func (c *comparison) changesInYear(p *pair) []time.Time {
+	times := []time.Time{p.before.asked.answer.Until, p.after.asked.answer.Until}
+	for _, side := range []*pool{p.base, p.head} {
+		for _, change := range side.plan.Changes(c.in.At, c.in.At.Add(year), side.Spec.Scale, maxSwitches) {
+			times = append(times, change.At)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	times = slices.DeleteFunc(slices.Compact(times), func(at time.Time) bool {
+		isAlike := p.before.digest == p.after.digest && p.base.plan.At(at, p.base.Spec.Scale).Scale == p.head.plan.At(at, p.head.Spec.Scale).Scale
+		return isAlike && !p.shown.touches("metadata") || !at.After(c.in.At) || at.After(c.in.At.Add(year))
+	})
+	return times[:min(len(times), maxAsked)]
 }

@@ -25,11 +25,10 @@ type side struct {
 	pools       map[string]*pool
 	order       []*pool // by namespace and name
 	connections map[string]*connection
-	names       []string // of connections, sorted
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
-	contending  map[string]*contender  // once they are asked for
+	contenders  map[string]*contender
 	switches    map[string][]time.Time // see switchesOf
 }
 
@@ -69,9 +68,7 @@ func (s *side) network(p *pool) podspec.Network {
 
 func (p *pool) at() *Place { return objectPlace(p.object) }
 
-func objectPlace(o *compile.Object) *Place {
-	return &Place{File: o.File, Line: o.Line, Column: o.Column}
-}
+func objectPlace(o *compile.Object) *Place { return &Place{o.File, o.Line, o.Column} }
 
 // fieldPlace is where a field of an object is written.
 func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionOf(path)) }
@@ -80,7 +77,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), contenders: map[string]*contender{}, switches: map[string][]time.Time{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -91,23 +88,28 @@ func open(s *Side, in *Input) (*side, error) {
 		}
 	}
 	slices.SortFunc(o.order, func(a, b *pool) int { return strings.Compare(a.name(), b.name()) })
-	slices.Sort(o.names)
 	loaded := make([]*policy.Policy, len(s.Policies))
 	for i := range s.Policies {
 		loaded[i] = s.Policies[i].Policy
 		o.policies[loaded[i].Ref()] = &s.Policies[i]
 	}
 	o.set = policy.NewSet(loaded...)
-	inputs := make([]policy.Pool, len(o.order))
-	for i, p := range o.order {
-		inputs[i] = p.input
-	}
-	fleet := policy.NewIdleFleet(inputs)
+	fleet := o.idleFleet()
 	for _, p := range o.order {
+		o.contenders[p.name()] = o.contenderOf(p)
 		p.bound = o.set.For(p.input)
 		p.usage = fleet.Usage(p.input, p.bound.Needs())
 	}
 	return o, nil
+}
+
+// idleFleet is all of the side's pools without a job.
+func (s *side) idleFleet() policy.IdleFleet {
+	inputs := make([]policy.Pool, len(s.order))
+	for i, p := range s.order {
+		inputs[i] = p.input
+	}
+	return policy.NewIdleFleet(inputs)
 }
 
 // add reads one object.
@@ -127,9 +129,7 @@ func (s *side) add(o *compile.Object) error {
 		if err := v1alpha1.FromUnstructured(o.Manifest.Object, c.GitHubConnection); err != nil {
 			return err
 		}
-		name := wording.Qualified(c.Namespace, c.Name)
-		s.connections[name] = c
-		s.names = append(s.names, name)
+		s.connections[wording.Qualified(c.Namespace, c.Name)] = c
 	case policy.KindRunnerPolicy:
 		ref := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: o.Manifest.GetNamespace(), Name: o.Manifest.GetName()}.Ref()
 		s.declared[ref] = o

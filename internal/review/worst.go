@@ -32,8 +32,9 @@ type Consequence struct {
 	Text string `json:"text"`
 }
 
-// ofPools are the consequences for pools before numbers, and afterwards those that follow them, the worst first, with words for one and for several.
-var ofPools, ofPoolsAfter = []poolConsequence{
+// poolConsequences are the consequences for pools, the worst first, with words for one and for several: those before pools that are freed of policies,
+// those before numbers, and the rest.
+var poolConsequences = [3][]poolConsequence{{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && p.LosesJobs }, "deleted: its waiting jobs are lost", "deleted: their waiting jobs are lost"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && p.LosesJobs }, "renamed: its waiting jobs are lost", "renamed: their waiting jobs are lost"},
 	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && p.LosesJobs }, "replaced: its waiting jobs are lost", "replaced: their waiting jobs are lost"},
@@ -43,6 +44,7 @@ var ofPools, ofPoolsAfter = []poolConsequence{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && !p.LosesJobs }, "deleted", "deleted"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && !p.LosesJobs }, "renamed", "renamed"},
 	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
+}, {
 	{"Suspended", func(p *Pool) bool { return p.becomes("spec.suspend", "true") }, "suspended: its jobs wait", "suspended: their jobs wait"},
 	{string(ReroutesJobs), func(p *Pool) bool {
 		return slices.Contains(p.Classes, ReroutesJobs) && !p.becomes("spec.suspend", "true")
@@ -51,11 +53,11 @@ var ofPools, ofPoolsAfter = []poolConsequence{
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
 	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
-}, []poolConsequence{
+}, {
 	{string(ReplacesRunners), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
 	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
 	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
-}
+}}
 
 type poolConsequence struct {
 	class     string
@@ -67,9 +69,11 @@ type poolConsequence struct {
 func Worst(r *Result) []Consequence {
 	w := worst{result: r}
 	w.problems()
-	for _, c := range ofPools {
-		w.pools(c)
+	w.pools(poolConsequences[0]...)
+	for _, c := range r.freed {
+		w.addPools(c, "freed of "+c.Text)
 	}
+	w.pools(poolConsequences[1]...)
 	connections, policies := map[Change]int{}, map[Change]int{}
 	for _, c := range r.Connections {
 		connections[c.Change]++
@@ -88,9 +92,7 @@ func Worst(r *Result) []Consequence {
 		w.limits()
 	}
 	w.cost()
-	for _, c := range ofPoolsAfter {
-		w.pools(c)
-	}
+	w.pools(poolConsequences[2]...)
 	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
 	for _, change := range []Change{Changed, Added} {
 		words := "%s " + strings.ToLower(string(change))
@@ -126,46 +128,56 @@ func (w *worst) problems() {
 	}
 }
 
-// pools adds what is true of some. The first to name pools says of how many.
-func (w *worst) pools(what poolConsequence) {
-	c := Consequence{Class: what.class, Of: w.result.Head.Pools}
-	if what.class == string(Deleted) {
-		c.Of = w.result.Base.Pools
-	}
-	for i := range w.result.Pools {
-		if p := &w.result.Pools[i]; what.of(p) {
-			c.count(p)
+// pools adds what is true of some.
+func (w *worst) pools(consequences ...poolConsequence) {
+	for _, what := range consequences {
+		c, words := w.count(what.class, what.of), what.many
+		if c.Count == 1 {
+			words = what.one
+		}
+		if c.Count > 0 {
+			w.addPools(c, words)
 		}
 	}
-	if c.Count == 0 {
-		return
+}
+
+// count names and counts pools.
+func (w *worst) count(class string, of func(*Pool) bool) Consequence {
+	c := Consequence{Class: class}
+	for i := range w.result.Pools {
+		if p := &w.result.Pools[i]; of(p) {
+			c.count(wording.Qualified(p.Namespace, p.Name))
+		}
+	}
+	return c
+}
+
+// addPools adds what becomes of some pools. The first to name pools says of how many.
+func (w *worst) addPools(c Consequence, words string) {
+	c.Of = w.result.Head.Pools
+	if c.Class == string(Deleted) {
+		c.Of = w.result.Base.Pools
 	}
 	number := strconv.Itoa(c.Count)
 	if !slices.ContainsFunc(w.all, func(c Consequence) bool { return c.Of > 0 }) {
 		number = fmt.Sprintf("%d of %s", c.Count, wording.Count(c.Of, "pool"))
 	}
-	c.Text = number + " " + what.many
-	if c.Count == 1 {
-		c.Text = number + " " + what.one
-	}
+	c.Text = number + " " + words
 	w.add(c)
 }
 
-func (c *Consequence) count(p *Pool) {
+func (c *Consequence) count(name string) {
 	if c.Count++; c.Count <= maxNamed {
-		c.Pools = append(c.Pools, wording.Qualified(p.Namespace, p.Name))
+		c.Pools = append(c.Pools, name)
 	}
 }
 
 // limits tell of numbers in force: of max all together.
 func (w *worst) limits() {
 	r := w.result
-	c := Consequence{Class: string(OtherLimits)}
-	for i := range r.Pools {
-		if p := &r.Pools[i]; p.Before.max() != p.After.max() || p.Before != nil && p.After != nil && !p.Before.same(p.After) {
-			c.count(p)
-		}
-	}
+	c := w.count(string(OtherLimits), func(p *Pool) bool {
+		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
+	})
 	switch was, is := r.Summary.MaxBefore, r.Summary.MaxAfter; {
 	case !r.Comparable() || c.Count == 0:
 		return
@@ -183,57 +195,38 @@ func (w *worst) cost() {
 	if total == nil || total.Before == nil || total.After == nil {
 		return
 	}
-	more, uncounted := cents(total.After.Typical-total.Before.Typical), len(w.result.Uncounted())
+	more, uncounted := cents(total.After.Typical-total.Before.Typical), w.result.Uncounted()
 	if more == 0 && uncounted == 0 {
 		return
 	}
-	c := Consequence{Class: "Cost", Text: fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)}
-	for i := range w.result.Pools {
-		if p := &w.result.Pools[i]; p.Cost != nil && p.Cost.typicalRise() != 0 {
-			c.count(p)
-		}
-	}
+	c := w.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
+	c.Text = fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)
 	if was := total.Before.Typical; was > 0 {
 		c.Text += fmt.Sprintf(" (%s %%)", signed(100*more/was, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }))
 	}
 	if uncounted > 0 {
-		c.Text += fmt.Sprintf(" without %s of no known price or max", wording.Count(uncounted, "pool"))
+		c.Text += fmt.Sprintf(", not counting %s without a price or without a max", wording.Count(uncounted, "pool"))
 	}
 	w.add(c)
 }
 
-// Uncounted are the pools that may cost more than the amounts tell: without a price or a max that they had before, or with a greater
+// Uncounted is how many pools may cost more than the amounts tell: without a price or a max that they had before, or with a greater
 // max and no price.
-func (r *Result) Uncounted() []string {
+func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
-	grown := map[string]bool{}
+	n := len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
 	for i := range r.Pools {
 		p := &r.Pools[i]
-		grown[wording.Qualified(p.Namespace, p.Name)] = p.Before.max() < p.After.max()
-	}
-	var names []string
-	for _, name := range t.Unknown {
-		if grown[name] || !slices.Contains(t.UnknownBefore, name) {
-			names = append(names, name)
+		if name := wording.Qualified(p.Namespace, p.Name); p.mostBefore < p.mostAfter && slices.Contains(t.Unknown, name) && slices.Contains(t.UnknownBefore, name) {
+			n++
 		}
 	}
-	for _, name := range t.Unbounded {
-		if !slices.Contains(t.UnboundedBefore, name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return n
 }
 
+// typicalRise is how much more a month typically is; nothing on a side without amounts.
 func (c *Cost) typicalRise() float64 {
-	var was, is float64
-	if c.Before != nil {
-		was = c.Before.Typical
-	}
-	if c.After != nil {
-		is = c.After.Typical
-	}
-	return cents(is - was)
+	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
 
 func (w *worst) others(class, words, noun string, n int) {
@@ -248,6 +241,9 @@ func (p *Pool) becomes(path, value string) bool {
 }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
+
+// Fails says whether a policy fails for the pool at the head.
+func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 
 // has says whether policies say something at a level, in one of some states.
 func (p *Pool) has(level Level, states ...State) bool {
@@ -268,7 +264,12 @@ func (l *Limits) max() int64 {
 // addMax adds a max to a sum; none makes the sum none.
 func addMax(sum *int64, most int64) { *sum = min(*sum+most, v1alpha1.UnboundedMax) }
 
-func maxWords(n int64) string { return wording.Max(int32(min(n, v1alpha1.UnboundedMax))) } //nolint:gosec // no more than that
+func maxWords(n int64) string {
+	if n >= v1alpha1.UnboundedMax {
+		return wording.Max(v1alpha1.UnboundedMax)
+	}
+	return thousands(strconv.FormatInt(n, 10))
+}
 
 // signed writes what was added or taken off.
 func signed(v float64, write func(float64) string) string {
@@ -283,16 +284,13 @@ func Money(v float64) string {
 	if math.Abs(v) < 100 {
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	}
-	digits := strconv.FormatFloat(math.Abs(v), 'f', 0, 64)
-	var b strings.Builder
-	if v < 0 {
-		b.WriteByte('-')
+	return thousands(strconv.FormatFloat(v, 'f', 0, 64))
+}
+
+// thousands writes the digits of a whole number in groups of three.
+func thousands(digits string) string {
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return b.String()
+	return digits
 }

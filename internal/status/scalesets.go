@@ -10,8 +10,9 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 )
 
-// checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone.
-func checkScaleSets(v view, causes map[object]string) symptoms {
+// checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
+// but for those whose runners are known to be leaving.
+func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 	var all symptoms
 	for i := range v.ScaleSets {
 		set := &v.ScaleSets[i]
@@ -19,7 +20,8 @@ func checkScaleSets(v view, causes map[object]string) symptoms {
 		all = append(all, checkLook(v, s)...)
 		ready, pool := s.ready(), v.poolOf(set)
 		if pool == nil {
-			if isAmiss(ready) {
+			gone := object{poolKind, set.Namespace, set.Spec.PoolRef.Name}
+			if isAmiss(ready) && (ready.Reason != v1alpha1.DrainingReason || leaving[gone] == "") {
 				all = append(all, conditionOf(s.of, ready).during(set.Status.Outage))
 			}
 			continue

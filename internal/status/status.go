@@ -169,7 +169,8 @@ type Totals struct {
 func Look(s *Snapshot) Page {
 	v := viewOf(s)
 	declared := slices.Concat(checkControllers(v), checkConnections(v), checkPolicies(v), checkSources(v)).at(s.Now)
-	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), checkScaleSets(v, declared.causes()).at(s.Now))
+	leaving := checkLeaving(v).at(s.Now)
+	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
 	known = append(known, checkRunners(v, known.byReason()).at(s.Now)...)
 	known = append(known, checkQuotas(v, known)...)
 	known = append(known, checkJobs(v, known.hurt())...)

@@ -188,6 +188,15 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
+		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
+			s.addRunner(fmt.Sprintf("gone-%d", i), "gone", state, "", "")
+			r := &s.Runners[len(s.Runners)-1]
+			r.DeletionTimestamp, r.OwnerReferences = new(ago(2*time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "gone", UID: "ci-gone", Controller: new(true)}}
+		}
+		set := v1alpha1.ScaleSet{ObjectMeta: of("ci", "gone"), Spec: v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "gone"}, PoolUID: "ci-gone"}}
+		set.Status.ObservedGeneration = 1
+		fails(&set.Status.Conditions, v1alpha1.DrainingReason, "deleted at 2026-07-06T11:58:00Z; 2 runners finish their jobs, 1 without")
+		s.ScaleSets = append(s.ScaleSets, set)
 		return s
 	},
 }

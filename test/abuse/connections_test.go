@@ -72,7 +72,8 @@ func TestARotationToAWrongToken(t *testing.T) {
 	s.listening("linux")
 	s.useToken("ghp_wrong")
 	s.says(s.connection(), verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true,
+		Message: badToken + "; pools go on with the former credentials, and a restart of the controller would stop them",
 	}, `"acme"`, `"SECRET"`)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
 	s.othersGoOn()

@@ -176,7 +176,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 		sessions.WithLabelValues("resumed").Inc()
 		return s, statistics, nil
 	}
-	l.log.Info("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
+	l.log.Warn("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
 	switch {
 	case errors.Is(err, errAnothers):
 		l.earlier = Earlier{}
@@ -204,11 +204,14 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
 	}
-	attrs := []any{"state", string(state)}
-	if err != nil {
-		attrs = append(attrs, "reason", err.Error())
+	say, attrs := l.log.Info, []any{"state", string(state)}
+	if state == OwnedElsewhere {
+		say = l.log.Warn
 	}
-	l.log.Info("Session state changed", attrs...)
+	if err != nil {
+		say, attrs = l.log.Warn, append(attrs, "reason", err.Error())
+	}
+	say("Session state changed", attrs...)
 	l.config.Changed()
 	return true
 }

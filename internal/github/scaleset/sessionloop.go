@@ -417,7 +417,7 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	}
 	err := a.leave(closing)
 	if err != nil {
-		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
+		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 	}
 	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // those say that it's gone
 		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}

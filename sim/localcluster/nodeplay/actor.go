@@ -187,7 +187,21 @@ func (a *actor) schedule() error {
 	}
 }
 
+// bind gives the pod's claims their volumes, as is done for the first pod of each, and the pod its node.
 func (a *actor) bind(place string) error {
+	for _, v := range a.pod.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		bound := []byte(`{"status": {"phase": "Bound"}}`)
+		err := a.persistently(func(ctx context.Context) error {
+			_, err := a.node.client.CoreV1().PersistentVolumeClaims(a.pod.Namespace).Patch(ctx, v.PersistentVolumeClaim.ClaimName, types.MergePatchType, bound, metav1.PatchOptions{}, "status")
+			return err
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("binding claim %s: %w", v.PersistentVolumeClaim.ClaimName, err)
+		}
+	}
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: place},
