@@ -81,12 +81,7 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
-			if before := p.memory.claim.name; before != name {
-				p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: before}, p.runner.UID)
-			}
-			if p.memory.claim.name = name; !choice.Own {
-				p.memory.claim.takenAt = p.Now()
-			}
+			p.rememberClaim(name, choice.Own)
 			return name, "", nil
 		}
 		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: name}, p.runner.UID)
@@ -94,16 +89,30 @@ func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing st
 		case errors.Is(err, errTaken):
 			all = without(all, p.pool.Name, name)
 		case kube.IsRefused(err):
-			reason := v1alpha1.CacheUnavailableReason
-			if IsQuota(err) {
-				reason = v1alpha1.QuotaExceededReason
-			}
-			return "", err.Error(), p.waitForClaim(reason, err.Error(), false)
+			return "", err.Error(), p.waitForClaim(refusalReason(err), err.Error(), false)
 		default:
 			return "", "", err
 		}
 	}
 	return "", "", kube.Wait(v1alpha1.CacheUnavailableReason, claimRetry, "other runners take the claims of the cache")
+}
+
+// rememberClaim notes that the runner has a claim, and lets go of one that it had before.
+func (p pass) rememberClaim(name string, isOwn bool) {
+	if before := p.memory.claim.name; before != name {
+		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: before}, p.runner.UID)
+	}
+	if p.memory.claim.name = name; !isOwn {
+		p.memory.claim.takenAt = p.Now()
+	}
+}
+
+// refusalReason is why the API server refuses a claim.
+func refusalReason(err error) string {
+	if IsQuota(err) {
+		return v1alpha1.QuotaExceededReason
+	}
+	return v1alpha1.CacheUnavailableReason
 }
 
 // tryClaim does what was chosen, and returns the claim's name.
@@ -131,8 +140,7 @@ func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
 		return false, fmt.Errorf("looking for pods that wait for claim %s: %w", claim, err)
 	}
 	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !ended
+		return pod.Annotations[v1alpha1.CacheClaimAnnotation] == claim && !podspec.BelongsTo(&pod, p.runner) && !poolstatus.HasEnded(&pod)
 	}), nil
 }
 

@@ -35,6 +35,22 @@ type taking struct {
 func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	choice := claims.Choose(pool.Spec.Cache, n.known(pool, all, runner), runner, now)
+	name := choice.Take
+	if choice.Make >= 0 {
+		name = podspec.ClaimName(pool.Name, choice.Make)
+	}
+	if name != "" && !choice.Own {
+		if n.taken == nil {
+			n.taken = map[types.NamespacedName]taking{}
+		}
+		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = taking{by: runner}
+	}
+	return choice
+}
+
+// known are the claims that the cache shows and those that this process took since. The caller holds the lock.
+func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID) []claims.Claim {
 	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
 	for _, x := range all {
 		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
@@ -52,18 +68,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: t.by, InUse: true})
 		}
 	}
-	choice := claims.Choose(pool.Spec.Cache, list, runner, now)
-	name := choice.Take
-	if choice.Make >= 0 {
-		name = podspec.ClaimName(pool.Name, choice.Make)
-	}
-	if name != "" && !choice.Own {
-		if n.taken == nil {
-			n.taken = map[types.NamespacedName]taking{}
-		}
-		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = taking{by: runner}
-	}
-	return choice
+	return list
 }
 
 // release forgets that a claim is a runner's.

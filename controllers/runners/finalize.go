@@ -19,7 +19,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -132,9 +131,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
-		if err := p.recordBusy(ctx, id); err != nil {
-			return err
-		}
+		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
 		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
 			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 		}
@@ -153,17 +150,6 @@ func (p pass) recordOver() {
 	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
 		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
 	}
-}
-
-// recordBusy records that a runner has a job which nobody told of: without the mark of one, its pod could be evicted.
-func (p pass) recordBusy(ctx context.Context, id int64) error {
-	if p.pod == nil || p.runner.Status.EndedAt != nil || poolstatus.JobOf(p.pod) != nil {
-		return nil
-	}
-	recorder := &Recorder{Client: p.Client, Namespace: p.runner.Namespace, Memory: p.Memory}
-	return recorder.RecordJobs(ctx, []scaleset.JobEvent{{
-		Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: id, RunnerName: p.runner.Name, At: p.Now(),
-	}})
 }
 
 // ownRegistration finds the id of the registration; 0 when there is none, or none that is the runner's. What this process did not

@@ -42,7 +42,7 @@ func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	if p.pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
 		return true, nil
 	}
-	if phase := p.pod.Status.Phase; phase != corev1.PodFailed && phase != corev1.PodSucceeded {
+	if !poolstatus.HasEnded(p.pod) {
 		return p.stopPod(ctx)
 	}
 	until := p.Now().Add(keptFor).UTC().Format(time.RFC3339)

@@ -434,9 +434,8 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 // isOver reports whether a pod ended. One of a persistent runner starts its container again for ever: it is over when that is down, unless it
 // bears the mark of a job.
 func isOver(pod *corev1.Pod) bool {
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	hasJob := pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[v1alpha1.JobAnnotation] != ""
-	return ended || !hasJob && isDown(pod)
+	return poolstatus.HasEnded(pod) || !hasJob && isDown(pod)
 }
 
 func (p pass) connectionKey() types.NamespacedName {

@@ -68,7 +68,7 @@ type Choice struct {
 // a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
 // volume where there are nodes. While new ones get no volume, and runners may start without, it makes none, and one runner at a time tries one that failed before.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
-	since, noVolumes, tried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
+	noVolumes, mayTake := lacksVolumes(spec, all), takeable(spec, all, now)
 	best, made := -1, map[int]bool{}
 	for i, c := range all {
 		made[c.Number] = true
@@ -76,19 +76,35 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 		case c.Ending:
 		case c.Holder == runner:
 			return Choice{Take: c.Name, Own: true, Make: -1}
-		case isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || c.Failed && !tried) && (best < 0 || newer(c, all[best])):
+		case mayTake(c) && (best < 0 || newer(c, all[best])):
 			best = i
 		}
 	}
 	if best >= 0 {
 		return Choice{Take: all[best].Name, Make: -1}
 	}
-	for number := range int(spec.MaxClaims) {
-		if !made[number] && !noVolumes {
-			return Choice{Make: number}
-		}
+	if number := firstFree(spec, made); number >= 0 && !noVolumes {
+		return Choice{Make: number}
 	}
 	return chooseAtBound(spec, all, now)
+}
+
+// takeable returns whether a claim may be taken, as Choose says.
+func takeable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
+	since, noVolumes, isTried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
+	return func(c Claim) bool {
+		return isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || c.Failed && !isTried)
+	}
+}
+
+// firstFree is the least number of a claim that isn't made; -1 if there are as many as may be.
+func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
+	for number := range int(spec.MaxClaims) {
+		if !made[number] {
+			return number
+		}
+	}
+	return -1
 }
 
 // chooseAtBound is for when no claim is free and no more may be made.

@@ -39,7 +39,7 @@ func FateOf(e Ending) (Fate, string) {
 	switch {
 	case !e.Known:
 		return Delete, "nothing tells how its runner ended"
-	case !e.Started && !e.HasJob && !e.JobOver: // a job begins before the node tells of the container, which a lost node never does
+	case e.isUnused():
 		return fateOfUnused(e.Cause)
 	case e.HasJob && !e.JobOver:
 		return Delete, "its runner died with its job"
@@ -52,6 +52,9 @@ func FateOf(e Ending) (Fate, string) {
 	}
 	return Delete, "its runner didn't end well"
 }
+
+// isUnused reports whether the runner never had the claim: a job begins before the node tells of the container, which a lost node never does.
+func (e Ending) isUnused() bool { return !e.Started && !e.HasJob && !e.JobOver }
 
 // fateOfUnused is of the claim of a runner that never started.
 func fateOfUnused(cause v1alpha1.RunnerCause) (Fate, string) {

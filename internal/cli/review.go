@@ -27,18 +27,26 @@ type reviewOptions struct {
 	policies    *policyOptions
 	at          *timeOptions
 	output      *format
-	base, head  string
-	prices      string
-	recorded    string
-	writes      []string
-	marker      string
-	failOn      []string
-	exitCode    bool
-	live, diff  bool
-	cluster     *clusterOptions
-	version     string
+	revisions
+	prices   string
+	recorded string
+	writes   []string
+	marker   string
+	failFlags
+	live, diff bool
+	cluster    *clusterOptions
+	version    string
 	// folder of the head.
 	folder string
+}
+
+// revisions that are compared; "" for none.
+type revisions struct{ base, head string }
+
+// failFlags are what makes the command fail: classes, and any change.
+type failFlags struct {
+	failOn   []string
+	exitCode bool
 }
 
 const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: to pools, to jobs

@@ -93,11 +93,11 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 		status := pod.Status.ContainerStatuses[i]
 		observeContainer(o, status.State)
 		o.Exit = exitOf(pod, cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated))
-		if persists && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
+		if persists && !HasEnded(pod) {
 			observeAgain(o, status)
 		}
 	}
-	if o.EndedAt.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded) {
+	if o.EndedAt.IsZero() && HasEnded(pod) {
 		// Evicted, preempted or lost with its node: there may be no container status at all.
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
 		o.EndReason, o.Cause = describe(pod.Status.Reason, pod.Status.Message), v1alpha1.CauseRemoved
@@ -233,4 +233,9 @@ func describe(reason, message string) string {
 		return message
 	}
 	return reason + ": " + message
+}
+
+// HasEnded reports whether all containers of a pod have ended for good.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }

@@ -37,14 +37,7 @@ type Result struct {
 	// Pools that change in any way, that policies judge otherwise, or that they deny: the most far-reaching change first,
 	// then by namespace and name. Others are only counted.
 	Pools []Pool `json:"pools,omitempty"`
-	// Connections that change, by namespace and name.
-	Connections []Connection `json:"connections,omitempty"`
-	// Policies that change, by reference.
-	Policies []PolicyChange `json:"policies,omitempty"`
-	// Overlaps are pairs of pools that the same jobs are for at the head and weren't at the base.
-	Overlaps []Overlap `json:"overlaps,omitempty"`
-	// Prices that differ; nil if none does.
-	Prices *PriceChange `json:"prices,omitempty"`
+	Besides
 	// Cost of all pools together; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
 	// Recorded is what the head's policies make of decisions that were recorded; nil unless they were asked for.
@@ -55,6 +48,18 @@ type Result struct {
 	Notes []string `json:"notes,omitempty"`
 	// freed are pools that policies no longer bind, with what they are free of as text.
 	freed []Consequence
+}
+
+// Besides is what changes beside pools, or between them.
+type Besides struct {
+	// Connections that change, by namespace and name.
+	Connections []Connection `json:"connections,omitempty"`
+	// Policies that change, by reference.
+	Policies []PolicyChange `json:"policies,omitempty"`
+	// Overlaps are pairs of pools that the same jobs are for at the head and weren't at the base.
+	Overlaps []Overlap `json:"overlaps,omitempty"`
+	// Prices that differ; nil if none does.
+	Prices *PriceChange `json:"prices,omitempty"`
 }
 
 // Compared are the two sides of a review, and the moment that it is for.
@@ -236,9 +241,7 @@ type Pool struct {
 	Places
 	// Fields that differ, in the order of their paths; none of pools that are added or deleted.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Before and After are the limits; nil on a side that has none.
-	Before *Limits `json:"before,omitempty"`
-	After  *Limits `json:"after,omitempty"`
+	InForce
 	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
 	Findings []Finding `json:"findings,omitempty"`
 	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
@@ -249,6 +252,12 @@ type Pool struct {
 	Cost *Cost `json:"cost,omitempty"`
 	// Live is what runs now; nil unless it was asked for.
 	Live *Live `json:"live,omitempty"`
+}
+
+// InForce has the limits at either side; nil on one that has none.
+type InForce struct {
+	Before *Limits `json:"before,omitempty"`
+	After  *Limits `json:"after,omitempty"`
 	// mostBefore and mostAfter are how many runners there may be.
 	mostBefore, mostAfter int64
 }

@@ -46,8 +46,12 @@ func Check(object map[string]any) field.ErrorList {
 	return nil
 }
 
-// checkedWithout is what an API server says of an object as it is declared or, if it says nothing, the error.
+// checkedWithout is the error if it names a field of a container mode's conflict: without what the mode adds, an API server would miss it. Otherwise it
+// is what an API server says of an object as it is declared or, if it says nothing, the error.
 func checkedWithout(object map[string]any, err *field.Error) field.ErrorList {
+	if strings.HasPrefix(err.Field, "spec.template.") {
+		return field.ErrorList{err}
+	}
 	if errs := admission.Check(object); len(errs) > 0 {
 		return errs
 	}

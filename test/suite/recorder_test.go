@@ -294,7 +294,7 @@ func (r *recorder) log(quiet bool) (string, error) {
 			if err := json.Unmarshal(line, &fields); err != nil {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
-			if about, said := logged(fields); about != nobody && !quiet || fields["level"] != "info" {
+			if about, said := readLine(fields); about != nobody && !quiet || fields["level"] != "info" {
 				told[about] = append(told[about], said)
 			}
 		}
@@ -311,8 +311,8 @@ var everywhere = []string{
 // nobody is whom a line is about that names no object.
 const nobody = "the controller"
 
-// logged is a line of the log, and what it is about.
-func logged(fields map[string]any) (about, said string) {
+// readLine returns a line of the log, and what it is about.
+func readLine(fields map[string]any) (about, said string) {
 	about = nobody
 	if kind, ok := fields["controllerKind"].(string); ok && fields["name"] != nil {
 		about = fmt.Sprintf("%s %s", kind, fields["name"])

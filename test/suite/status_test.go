@@ -19,6 +19,8 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
@@ -150,6 +152,8 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), broken))
 	on.sees("several", 1, "runners fail: 1 pool")
 	heal()
+	crash := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "crash"}}
+	must(t, w.Client.Patch(t.Context(), crash, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"corral.dev/retry":"mended"}}}`))))
 	must(t, w.Client.Delete(t.Context(), broken))
 	g.Write("pools.cue", statusPools)
 	g.sync(g.Push("A number again"))

@@ -624,7 +624,7 @@ func newBacklog(t *testing.T) *backlog {
 
 func (b *backlog) sources() []client.Object {
 	var all []client.Object
-	for i := range 6 {
+	for i := range 20 { // the worker waits 10 s for each
 		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // of a server that is known to be silent, few are asked
 		s.Name = fmt.Sprintf("pools-%d", i)
 		all = append(all, s)
