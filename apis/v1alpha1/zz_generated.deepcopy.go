@@ -2351,6 +2351,11 @@ func (in *RunnerStatus) DeepCopyInto(out *RunnerStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Outage != nil {
+		in, out := &in.Outage, &out.Outage
+		*out = new(GitHubOutage)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.DeregisteredAt != nil {
 		in, out := &in.DeregisteredAt, &out.DeregisteredAt
 		*out = (*in).DeepCopy()

@@ -16,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -43,7 +44,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if d.circuit.Open() {
 		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", d.circuit)
 	} else {
-		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
+		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
 	markVersion(pool, o)
 	if err != nil {

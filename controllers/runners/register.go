@@ -95,6 +95,8 @@ func (p pass) checkPool() error {
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
 	case p.runner.Persists() != pool.Spec.Persists():
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has runners of another lifetime", pool.Name)
+	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
+		return kube.Starting(connectionRetry, "RunnerPool %q has no message session yet", pool.Name)
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
@@ -264,7 +266,7 @@ func (p pass) githubOutcome(err error) error {
 	switch {
 	case away:
 		p.memory.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%s", github.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%w", connections.Summarize(err))
 	case github.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
 	case github.IsForbidden(err):

@@ -80,6 +80,7 @@ func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClien
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
 type Sets interface {
 	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool
+	HoldsAny(pool types.NamespacedName) bool
 }
 
 // Policies say whether the pods of a revision of a pool's template may run.
@@ -170,6 +171,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		return kube.Done{}, p.terminate(ctx, reason)
 	}
 	startErr := p.start(ctx)
+	p.runner.Status.Outage = connections.OutageOf(startErr)
 	p.runner.Status.RunnerID = p.registrationID()
 	lookErr := p.verify(ctx)
 	o := p.observe(startErr)
@@ -322,7 +324,11 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	if exit := p.runner.Status.Exit; exit != nil {
 		message += "; " + exit.String()
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
+	kind := corev1.EventTypeNormal // another takes its place, and its pool warns if that fails too
+	if p.runner.CurrentJob() != nil {
+		kind = corev1.EventTypeWarning
+	}
+	p.Event(p.runner, kind, string(v1alpha1.RunnerFailed), message)
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),

@@ -110,22 +110,30 @@ func (f *PoolFacts) ofFailures() []string {
 func (f *PoolFacts) unready(ready *Condition) string {
 	s := &f.Pool.Status
 	switch {
-	case ready == nil || ready.Status == metav1.ConditionTrue:
+	case ready == nil:
 		return ""
+	case ready.Status == metav1.ConditionTrue && f.Connection.isFalse(): // it goes on with what it had
+		return f.fixConnection(f.Connection.words())
+	case ready.Status == metav1.ConditionTrue:
+		return ""
+	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
+		return f.fixConnection(f.Connection.words())
 	case slices.Contains(ofConnection, ready.Reason):
-		why := ready.Message
-		if f.Connection.isFalse() {
-			why = f.Connection.words()
-		}
-		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
-	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil:
+		return f.fixConnection(ready.Message)
+	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
 		return OutageRemedy(f.ScaleSet.Status.Outage)
+	case ready.Reason == v1alpha1.GitHubUnavailableReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
+		return "" // the runner says it
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
 	return remedies[ready.Reason]
+}
+
+func (f *PoolFacts) fixConnection(why string) string {
+	return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
 }
 
 // denialWords say what to change of a template.
@@ -207,7 +215,10 @@ func (f *PoolFacts) starting() []string {
 			verb = "don't start"
 		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), remedy))
+			if !strings.HasPrefix(says, string(c.cause)) {
+				says = with(string(c.cause), says)
+			}
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, says, remedy))
 		}
 	}
 	return all

@@ -268,13 +268,13 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		return false, none + ": " + closed.Reason
 	}
 	isFull, words := f.room(d)
-	switch {
-	case isFull:
-		return false, words + f.maxWords()
-	case why != "":
+	if isFull {
+		words += f.maxWords()
+	}
+	if why != "" {
 		words += "; it isn't ready: " + why
 	}
-	return true, words
+	return !isFull, words
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.

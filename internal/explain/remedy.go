@@ -103,6 +103,9 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 // RunnerRemedy says what to do about a runner that its cause keeps from starting, or ended; "" where nothing is to be done. What GitHub
 // refused is in the reason of its condition.
 func RunnerRemedy(r *Runner) string {
+	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
+		return OutageRemedy(r.Object.Status.Outage)
+	}
 	if r.Cause == v1alpha1.CauseGitHub {
 		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && remedies[ready.Reason] != "" {
 			return remedies[ready.Reason]

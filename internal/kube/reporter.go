@@ -62,7 +62,8 @@ type Reporter struct {
 	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
 	// event of theirs is told by Event. With Gathered, only their troubles are news.
 	Quiet bool
-	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted: one cause is told once.
+	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted and can't go: one cause is
+	// told once.
 	Mirrored bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
@@ -254,7 +255,7 @@ func gist(c *metav1.Condition) string {
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
 	same := is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if is == nil || a.reporter.Mirrored && a.obj.GetDeletionTimestamp().IsZero() {
+	if is == nil || a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome)) {
 		return
 	}
 	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended

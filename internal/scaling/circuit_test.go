@@ -107,7 +107,7 @@ func TestACircuitIsRecalledByItsWords(t *testing.T) {
 	if got.String() != c.String() || !got.Open() || got.Last != at || got.Owned != 0 {
 		t.Errorf("%q is recalled as %+v", c, got)
 	}
-	for _, words := range []string{"", "runners start", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
+	for _, words := range []string{"", "fewer than 3 runners failed in a row", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
 		if c := scaling.Recall("r1", words, at); c.Open() {
 			t.Errorf("%q is recalled as %+v", words, c)
 		}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
@@ -29,8 +27,7 @@ func checkLeaving(v view) symptoms {
 	all := map[object]left{}
 	for i := range v.Runners {
 		r := &v.Runners[i]
-		pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
-		if r.DeletionTimestamp.IsZero() || owner == nil || pool != nil && pool.UID == owner.UID {
+		if !v.isLeft(r) {
 			continue
 		}
 		of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}

@@ -87,11 +87,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:
 		s.key = s.reason // each has its own message
 	case v1alpha1.GitHubUnavailableReason:
-		if set := v.setOf(p); set != nil {
-			s = s.during(set.Status.Outage)
-		} else {
-			s = s.during(nil)
-		}
+		s = s.during(v.outageOf(p))
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
 		for _, policy := range v.policiesOf(p) {
 			if key, ok := causes[policy]; ok {

@@ -82,7 +82,7 @@ func (s *Snapshot) addPool(name string) {
 		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: 10, Idle: 1}},
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
-	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "runners start")
+	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "fewer than 3 runners failed in a row")
 	set := v1alpha1.ScaleSet{ObjectMeta: of("ci", name)}
 	set.Spec = v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: name}, PoolUID: string(p.UID), Name: name, RunnerGroup: "default"}
 	set.Status = v1alpha1.ScaleSetStatus{ObservedGeneration: 1, ID: 7, Name: name, RunnerGroup: "default", SessionID: "s.seal"}

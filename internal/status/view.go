@@ -4,6 +4,8 @@
 package status
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/policy"
@@ -43,6 +45,25 @@ func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.ScaleSet {
 		return set
 	}
 	return nil
+}
+
+// outageOf is the outage of GitHub that a pool's scale set has, or else one of its runners; nil for none.
+func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
+	if set := v.setOf(p); set != nil && set.Status.Outage != nil {
+		return set.Status.Outage
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; r.Status.Outage != nil && r.Namespace == p.Namespace && r.Spec.PoolRef.Name == p.Name {
+			return r.Status.Outage
+		}
+	}
+	return nil
+}
+
+// isLeft reports whether a runner that ends is of a pool that is gone.
+func (v view) isLeft(r *v1alpha1.Runner) bool {
+	pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
+	return !r.DeletionTimestamp.IsZero() && owner != nil && (pool == nil || pool.UID != owner.UID)
 }
 
 // poolOf finds the pool of a scale set; nil if that is gone.
@@ -92,6 +113,15 @@ func (v view) totals() Totals {
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
 		t.Jobs += s.Jobs + s.Waiting
 		t.Waiting += explain.Waiting(s)
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; v.isLeft(r) {
+			t.Runners.Total++
+			if r.Status.State == v1alpha1.RunnerBusy {
+				t.Runners.Busy++
+				t.Jobs++
+			}
+		}
 	}
 	for _, l := range v.Leases {
 		if !l.Lost {

@@ -43,7 +43,7 @@ var situations = []struct {
 	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
 	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
 	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
-	{"failing-pods", "Error (exit code 1)", 1 + scaling.Tolerated, failingPods},
+	{"failing-pods", "Error (exit code 1)", 1, failingPods},
 	{"full-pool", "full", 0, aFullPool},
 	{"suspended", "suspend", 0, aSuspendedPool},
 	{"denied", "container runner is privileged", 1, aDeniedPool},
@@ -438,7 +438,7 @@ func aDeletionWhileBusy(s *situation) {
 			return fmt.Errorf("the pool may be there: %w", err)
 		}
 		return s.runner(v1alpha1.RunnerBusy, "")(ctx)
-	}, "pool/linux", s.job(0))
+	}, "pool/linux")
 	s.cancel(ids)
 	s.w.cleanUp(s.t, s.namespace)
 	s.tale("the whole story", s.warnings, false)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -323,6 +324,10 @@ func readLine(fields map[string]any) (about, said string) {
 	}
 	if runner, ok := fields["runner"]; ok { // which is one of many
 		about = fmt.Sprintf("Runner %s", runner)
+	}
+	if runner, ok := strings.CutPrefix(fmt.Sprint(fields["object"]), "Runner "); ok {
+		about = "Runner " + path.Base(runner)
+		delete(fields, "object")
 	}
 	said = fmt.Sprintf("%-5s %s", fields["level"], fields["msg"])
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

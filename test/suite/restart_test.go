@@ -130,7 +130,7 @@ func (s *settledWorld) said() (conditions map[string][]metav1.Condition, events 
 
 // logged is a line of the controller's log.
 type logged struct {
-	Level, Msg, Caller, Version, Kind, Name, Revision, Reason, Watches, From, To string
+	Level, Msg, Caller, Version, Object, Revision, Reason, Watches, From, To string
 
 	Flags map[string]string
 }
@@ -270,20 +270,19 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		if strings.HasPrefix(e, corev1.EventTypeWarning) {
 			t.Errorf("a Warning without trouble: %s", e)
 		}
-		if strings.Contains(e, " Pruned ") || strings.Contains(e, " Deleted ") || strings.Contains(e, " Draining ScaleSet/full") {
+		if strings.Contains(e, " Pruned ") || strings.Contains(e, " Deleted ") || strings.Contains(e, " Draining ") {
 			told = append(told, masked(e))
 		}
 	}
 	want := []string{
 		"Normal Deleted RunnerPool/full: deleted at TIME; 1 runner finishes its job: " + runner,
-		"Normal Draining ScaleSet/full: deleted at TIME; 1 runner finishes its job",
 		"Normal Pruned PoolSource/pools: Revision main@sha1:COMMIT removed 1 of 2 pools: RunnerPool extra",
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	isLogged := slices.ContainsFunc(s.log(), func(l logged) bool {
-		return l.Msg == "Deleted" && l.Kind == "RunnerPool" && l.Name == "extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
+		return l.Msg == "Deleted" && l.Object == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
 	})
 	if !isLogged {
 		t.Error("the log doesn't name what was deleted")

@@ -83,6 +83,7 @@ type Listener struct {
 	// Of Run's goroutine:
 	earlier   Earlier
 	refused   string // the id of an earlier session that GitHub didn't resume
+	worked    bool   // GitHub answered a poll of the last session
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -150,6 +151,7 @@ func (l *Listener) Run(ctx context.Context) {
 
 // hold opens a session and listens until an error ends it.
 func (l *Listener) hold(ctx context.Context) error {
+	l.worked = false
 	s, statistics, err := l.config.Client.OpenSession(ctx, l.config.SetID, l.config.Owner)
 	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != l.refused {
 		s, statistics, err = l.resume(ctx, err)
@@ -222,7 +224,11 @@ func (l *Listener) fail(err error) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()
-		l.enter(Failing, "", err)
+		if l.worked && github.KindOf(err) == github.KindUnexpected { // GitHub ended it: what the next opening brings is news
+			l.log.Info("Session was ended by GitHub; another is opened", "reason", err.Error())
+		} else {
+			l.enter(Failing, "", err)
+		}
 		return waitAfter(err, &l.backoff)
 	}
 	sessions.WithLabelValues("conflict").Inc()

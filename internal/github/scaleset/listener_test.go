@@ -410,6 +410,9 @@ func TestRefusalsOfARenewal(t *testing.T) {
 			s.awaitAssigned(2)
 			s.awaitState(Listening)
 			s.awaitAcknowledged()
+			if err := s.sim.WaitUntil(t.Context(), func() bool { return s.requests(githubsim.EndpointCreateSession) >= tc.opened }); err != nil {
+				t.Fatal(err) // one that ended by itself is still called open until the next attempt
+			}
 			if n := s.requests(githubsim.EndpointCreateSession); n != tc.opened || gone.Load() || len(s.sim.FaultsHit()) != 1 {
 				t.Errorf("%d sessions were opened, want %d; gone: %v; hit: %v", n, tc.opened, gone.Load(), s.sim.FaultsHit())
 			}
@@ -427,12 +430,23 @@ func TestLostSessionIsOpenedAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, githubsim.Options{})
-			s.listen(5)
+			var failed atomic.Bool
+			s.listen(5, func(c *Config) {
+				c.Changed = func() {
+					failed.CompareAndSwap(false, s.listener.Snapshot().State == Failing)
+					notify(s.changed)
+				}
+			})
 			s.awaitState(Listening)
-			lose(s)
 			s.addJobs(1)
 			s.awaitAssigned(1)
+			lose(s)
+			s.addJobs(1)
+			s.awaitAssigned(2)
 			s.awaitState(Listening)
+			if name == "expired" && failed.Load() {
+				t.Error("a session that GitHub ended is no outage")
+			}
 		})
 	}
 }

@@ -138,6 +138,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	}
 	a.backoff = a.config.Pace.Backoff
 	a.retry = a.backoff
+	a.worked = true
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
@@ -416,10 +417,8 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 		}
 	}
 	err := a.leave(closing)
-	if err != nil {
-		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
-	}
 	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // those say that it's gone
+		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}
 	}
 	return open
