@@ -67,7 +67,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 		return o, err
 	}
 	if o.denied == nil {
-		if o.registration.former, err = r.goesOn(ctx, pool); err != nil {
+		if o.registration, err = r.look(ctx, pool, o.registration); err != nil {
 			return o, err
 		}
 	}

@@ -32,6 +32,8 @@ type registration struct {
 	rest *v1alpha1.RESTRegistration
 	// former is true while the pool goes on with credentials that are its connection's no more.
 	former bool
+	// unconnected is true while the connection says itself that it isn't ready.
+	unconnected bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }
@@ -46,13 +48,14 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 	return denied, nil
 }
 
-// goesOn reports whether the pool goes on with former credentials of its connection.
-func (r *Reconciler) goesOn(ctx context.Context, pool *v1alpha1.RunnerPool) (bool, error) {
+// look adds how the pool's connection is.
+func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g registration) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading the connection: %w", err)
+		return g, fmt.Errorf("reading the connection: %w", err)
 	}
-	return conn.Status.FormerCredentials, nil
+	g.former, g.unconnected = conn.Status.FormerCredentials, conditions.IsFalse(conn, v1alpha1.ReadyCondition)
+	return g, nil
 }
 
 // connectionKey names the pool's connection.

@@ -268,7 +268,7 @@ func (p pass) deletePod(ctx context.Context) error {
 		if err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
-		log.FromContext(ctx).V(1).Info("Deleted", "object", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
+		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
 		p.memory.pod.deleted = pod.UID
 	}
 	if p.runner.Status.EndedAt != nil {

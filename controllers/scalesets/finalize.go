@@ -144,7 +144,7 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 	if err := gh.Delete(ctx, id); err != nil {
 		return outcome(err)
 	}
-	log.FromContext(ctx).Info("Deleted on GitHub", "object", "scale set "+set.Spec.Name, "id", id, "reason", "its pool was deleted, or has another connection")
+	log.FromContext(ctx).Info("Deleted on GitHub", "deleted", "scale set "+set.Spec.Name, "id", id, "reason", "its pool was deleted, or has another connection")
 	return nil
 }
 

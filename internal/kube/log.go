@@ -44,5 +44,5 @@ func (a *Attempt) note(ctx context.Context, result ctrl.Result, outcome error) {
 // LogDeleted logs that an object was deleted: of which revision it was, and why it had to go.
 func LogDeleted(ctx context.Context, c client.Client, obj client.Object, revision, why string) {
 	kind, _ := apiutil.GVKForObject(obj, c.Scheme()) // "" is said of an unknown one
-	log.FromContext(ctx).Info("Deleted", "object", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", why)
+	log.FromContext(ctx).Info("Deleted", "deleted", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", why)
 }

@@ -121,7 +121,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 	if want := []string{pass, "info Ready changed", pass, pass, "warn Ready changed", pass, "warn Ready changed", pass, "info Deleted"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	want := map[string]any{"object": "RunnerPool ci/linux", "revision": "main@sha1:1", "reason": "it left the source"}
+	want := map[string]any{"deleted": "RunnerPool ci/linux", "revision": "main@sha1:1", "reason": "it left the source"}
 	if diff := cmp.Diff(want, lines.FilterMessage("Deleted").All()[0].ContextMap()); diff != "" {
 		t.Error(diff)
 	}

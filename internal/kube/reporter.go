@@ -88,6 +88,8 @@ type Done struct {
 	After time.Duration
 	// Urgent writes the status at once, also if its writes are gathered.
 	Urgent bool
+	// Elsewhere is true of an outcome that another object tells of, as it is its cause: it is neither an event nor a line.
+	Elsewhere bool
 	// Unready, when set, is the reason for Ready=False although nothing failed (as when
 	// suspended).
 	Unready string
@@ -132,7 +134,9 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 	if err := a.Save(ctx); err != nil {
 		return ctrl.Result{}, errors.Join(retry, err)
 	}
-	a.tell(ctx, outcome)
+	if !done.Elsewhere {
+		a.tell(ctx, outcome)
+	}
 	return result, retry
 }
 

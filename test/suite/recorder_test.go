@@ -325,9 +325,9 @@ func readLine(fields map[string]any) (about, said string) {
 	if runner, ok := fields["runner"]; ok { // which is one of many
 		about = fmt.Sprintf("Runner %s", runner)
 	}
-	if runner, ok := strings.CutPrefix(fmt.Sprint(fields["object"]), "Runner "); ok {
+	if runner, ok := strings.CutPrefix(fmt.Sprint(fields["deleted"]), "Runner "); ok {
 		about = "Runner " + path.Base(runner)
-		delete(fields, "object")
+		delete(fields, "deleted")
 	}
 	said = fmt.Sprintf("%-5s %s", fields["level"], fields["msg"])
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

@@ -130,7 +130,7 @@ func (s *settledWorld) said() (conditions map[string][]metav1.Condition, events 
 
 // logged is a line of the controller's log.
 type logged struct {
-	Level, Msg, Caller, Version, Object, Revision, Reason, Watches, From, To string
+	Level, Msg, Caller, Version, Deleted, Revision, Reason, Watches, From, To string
 
 	Flags map[string]string
 }
@@ -282,7 +282,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	isLogged := slices.ContainsFunc(s.log(), func(l logged) bool {
-		return l.Msg == "Deleted" && l.Object == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
+		return l.Msg == "Deleted" && l.Deleted == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
 	})
 	if !isLogged {
 		t.Error("the log doesn't name what was deleted")

@@ -138,7 +138,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	}
 	a.backoff = a.config.Pace.Backoff
 	a.retry = a.backoff
-	a.worked = true
+	a.ended = false
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
