@@ -29,6 +29,8 @@ const (
 	// rereadInterval is how often credentials are read again, to notice a rotated Secret:
 	// they are not watched, as that would need the right to list them.
 	rereadInterval = time.Minute
+	// missingInterval is how often credentials are looked for that are missing: pools wait, and nobody says when the Secret is there.
+	missingInterval = 10 * time.Second
 	// verifyInterval is how often good or refused credentials are shown to GitHub again.
 	verifyInterval = 10 * time.Minute
 	// retryMin and retryMax bound the back-off while GitHub is unavailable.
@@ -130,7 +132,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		conn.Status.FormerCredentials = serving != "" && serving != identify(creds)
 	}
 	if err != nil {
-		return again, err
+		return untilRead(err), err
 	}
 	known := conn.Status.CredentialsHash == creds.Hash() && conn.Status.NetworkHash == creds.NetworkHash()
 	if conn.Spec.Suspend {
@@ -157,6 +159,14 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), lacking(conn.Status.Lacks))
 	return again, r.checkWebhook(ctx, conn)
+}
+
+// untilRead is the time to the next attempt to read credentials.
+func untilRead(err error) kube.Done {
+	if kube.ReasonOf(err, "") == v1alpha1.CredentialsMissingReason {
+		return kube.Done{After: missingInterval}
+	}
+	return kube.Done{After: rereadInterval}
 }
 
 // suspended keeps pools working with credentials that were verified, and asks nothing.

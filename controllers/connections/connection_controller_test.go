@@ -355,10 +355,10 @@ func TestDeletedConnectionStillServesCleanUp(t *testing.T) {
 func TestMissingSecretIsNamed(t *testing.T) {
 	s := newStage(t)
 	s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.SecretRef.Name = "absent" })
-	conn, _ := s.reconcile()
+	conn, after := s.reconcile()
 	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, true)
-	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.Contains(message, "absent") {
-		t.Errorf("%q", message)
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.Contains(message, "absent") || after != 10*time.Second {
+		t.Errorf("%q, and it is looked for after %s", message, after)
 	}
 }
 

@@ -97,7 +97,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case apierrors.IsAlreadyExists(err):
 		return nil // the cache is stale: it is there, and stays expected until it shows
 	case err != nil:
-		expected.failed(name)
+		expected.forget(name)
 		return fmt.Errorf("creating a runner: %w", err)
 	}
 	createdTotal.WithLabelValues(o.key().Namespace, o.key().Name).Inc()

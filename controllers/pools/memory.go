@@ -64,20 +64,36 @@ type pacing struct {
 func (m *memory) of(pool types.NamespacedName) poolMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, ok := m.pools[pool]; ok {
-		return known
+	known, ok := m.pools[pool]
+	if !ok { // known from now on: runners may be gone before the first pass commits
+		known = poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
+		m.put(pool, known)
 	}
-	return poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
+	return known
+}
+
+// put is for who holds the lock.
+func (m *memory) put(pool types.NamespacedName, now poolMemory) {
+	if m.pools == nil {
+		m.pools = map[types.NamespacedName]poolMemory{}
+	}
+	m.pools[pool] = now
+}
+
+// gone no longer expects a runner to show.
+func (m *memory) gone(pool types.NamespacedName, runner string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.pools[pool]; ok {
+		known.expectations.forget(runner)
+	}
 }
 
 // commit replaces the memory of a pool.
 func (m *memory) commit(pool types.NamespacedName, now poolMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.pools == nil {
-		m.pools = map[types.NamespacedName]poolMemory{}
-	}
-	m.pools[pool] = now
+	m.put(pool, now)
 }
 
 // drop forgets a pool, and reports whether it was known.
@@ -105,8 +121,8 @@ func (e *expectations) expect(r *v1alpha1.Runner) {
 	e.created[r.Name] = r
 }
 
-// failed forgets a runner that was not created.
-func (e *expectations) failed(name string) {
+// forget no longer expects a runner: it was not created, or is gone.
+func (e *expectations) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.created, name)

@@ -36,7 +36,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 		Named("runnerpool").
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, retryRequested()))).
 		Owns(&v1alpha1.ScaleSet{}).
-		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
+		Watches(&v1alpha1.Runner{}, r.memory.ofRunners(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(connectionChanged())).
 		WatchesRawSource(r.Policies.Pools()).
@@ -76,7 +76,7 @@ func connectionChanged() predicate.Predicate {
 }
 
 // gathered wakes the pool of an object a moment after the first of many events.
-func gathered() handler.EventHandler {
+func gathered() handler.Funcs {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], obj client.Object) {
 		if pool := obj.GetLabels()[v1alpha1.PoolLabel]; pool != "" {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: pool}}, gathering)
@@ -89,6 +89,17 @@ func gathered() handler.EventHandler {
 		DeleteFunc:  func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object) },
 		GenericFunc: func(_ context.Context, e event.GenericEvent, q queue) { wake(q, e.Object) },
 	}
+}
+
+// ofRunners is gathered, and no longer expects a runner that was deleted: it may have come and gone between two passes.
+func (m *memory) ofRunners() handler.EventHandler {
+	h := gathered()
+	wake := h.DeleteFunc
+	h.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		m.gone(types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetLabels()[v1alpha1.PoolLabel]}, e.Object.GetName())
+		wake(ctx, e, q)
+	}
+	return h
 }
 
 // runnerChanged lets those updates of Runners pass that say more than their pod does.
