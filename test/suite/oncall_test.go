@@ -72,8 +72,12 @@ type situation struct {
 	warnings int
 }
 
-// jobsRun is the first workflow run of a situation.
-const jobsRun = 9001
+const (
+	// jobsRun is the first workflow run of a situation.
+	jobsRun = 9001
+	// brief is how long a job takes, so that GitHub tells of its start and its end one after the other.
+	brief = 2 * time.Second
+)
 
 func newSituation(t *testing.T, name string) *situation {
 	t.Helper()
@@ -126,6 +130,12 @@ func (s *situation) jobs(n int, duration time.Duration) []string {
 		ids[i] = id
 	}
 	return ids
+}
+
+// announced waits until GitHub knows how many jobs the pool linux takes.
+func (s *situation) announced(n int) {
+	s.t.Helper()
+	must(s.t, s.w.GitHub.WaitUntil(s.t.Context(), func() bool { return s.w.GitHub.Report().ScaleSets[0].Capacity == n }))
 }
 
 // job is what is asked of corral explain about a job.
@@ -287,7 +297,7 @@ func aWrongToken(s *situation) {
 	s.useToken("ghp_wrong")
 	s.begin()
 	p := s.pool()
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("the token is wrong", s.both(s.says(p, v1alpha1.ConnectionNotReadyReason), s.says(s.connection(), v1alpha1.CredentialsRefusedReason)), "pool/linux", s.job(0))
 	s.useToken(s.w.CredentialsSecret("", "").StringData[v1alpha1.TokenKey])
 	s.requestConnection()
@@ -300,7 +310,7 @@ func aMissingGroup(s *situation) {
 	p := s.pool(func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
 	s.look("the runner group is missing", s.says(p, v1alpha1.RunnerGroupNotFoundReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"runnerGroup":"default"}}`)
-	s.w.allDone(s.t, s.jobs(1, time.Millisecond))
+	s.w.allDone(s.t, s.jobs(1, brief))
 	s.ends()
 }
 
@@ -310,7 +320,7 @@ func aGitHubThatAnswers500(s *situation) {
 	for _, endpoint := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointCreateSession, githubsim.EndpointGetScaleSet, githubsim.EndpointJITConfig} {
 		s.w.GitHub.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 500})
 	}
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("GitHub answers 500", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
@@ -321,7 +331,7 @@ func aGitHubThatAnswers429(s *situation) {
 	s.begin()
 	p := s.listening()
 	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Second})
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("GitHub answers 429", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
@@ -339,7 +349,7 @@ func failingPods(s *situation) {
 	s.begin()
 	p := s.listening()
 	s.inject(nodeplay.CrashBeforeConnecting, scaling.Tolerated)
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("its runners fail", s.says(p, v1alpha1.RunnersFailingReason), "pool/linux", s.job(0))
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -359,7 +369,8 @@ func aSuspendedPool(s *situation) {
 	p := s.listening()
 	s.patch(p, `{"spec":{"suspend":true}}`)
 	eventually(s.t, s.says(p, v1alpha1.SuspendedReason))
-	ids := s.jobs(1, time.Millisecond)
+	s.announced(0)
+	ids := s.jobs(1, brief)
 	s.look("the pool is suspended", s.says(p, v1alpha1.SuspendedReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"suspend":false}}`)
 	s.w.allDone(s.t, ids)
@@ -376,7 +387,7 @@ func aDeniedPool(s *situation) {
 	guard.Spec.Modules = map[string]string{"template.rego": teamPolicy}
 	must(s.t, s.w.Client.Create(s.t.Context(), guard))
 	p := s.pool(privileged)
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("a policy denies the pool", s.says(p, v1alpha1.PolicyDeniedReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"template":{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}}}`)
 	s.w.allDone(s.t, ids)
@@ -388,6 +399,7 @@ func aCeiling(s *situation) {
 	s.listening()
 	must(s.t, s.w.Client.Create(s.t.Context(), limitPolicy(s.namespace, "limits", 1)))
 	waitLimits(s.t, key(s.namespace, "linux"), 1)
+	s.announced(1)
 	ids := s.jobs(3, time.Hour)
 	s.look("a policy holds the pool to 1", s.runs(1, 1), "pool/linux", s.job(2))
 	s.cancel(ids)
@@ -398,7 +410,7 @@ func aStuckRunner(s *situation) {
 	s.begin()
 	s.listening()
 	heal := s.inject(nodeplay.Unschedulable, 0)
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	var stuck string
 	eventually(s.t, func(ctx context.Context) error {
 		list := &v1alpha1.RunnerList{}
@@ -421,7 +433,7 @@ func aStolenSession(s *situation) {
 	if !s.w.GitHub.StealSession(s.w.GitHub.Report().ScaleSets[0].ID, "elsewhere/pool") {
 		s.t.Fatal("no session to steal")
 	}
-	ids := s.jobs(1, time.Millisecond)
+	ids := s.jobs(1, brief)
 	s.look("somebody else holds the session", s.says(p, v1alpha1.OwnedElsewhereReason), "pool/linux", s.job(0))
 	s.w.allDone(s.t, ids) // once the thief's session has expired
 	s.ends()
@@ -452,7 +464,7 @@ func aSecretThatIsGone(s *situation) {
 	s.look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux")
 	must(s.t, s.w.Client.Create(s.t.Context(), s.w.CredentialsSecret(s.namespace, "acme")))
 	eventually(s.t, s.ready(s.connection()))
-	s.w.allDone(s.t, s.jobs(1, time.Millisecond))
+	s.w.allDone(s.t, s.jobs(1, brief))
 	s.ends()
 }
 

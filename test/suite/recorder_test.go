@@ -215,6 +215,9 @@ func written(table *metav1.Table) string {
 				if more {
 					line += "..."
 				}
+				if column.Name == "ID" && line != "" && line != "<nil>" && line != "ID" {
+					line = "N"
+				}
 				cells = append(cells, line)
 			}
 		}
@@ -345,11 +348,19 @@ func byObject(told map[string][]string) string {
 	for about, lines := range told {
 		if strings.HasPrefix(about, "Runner ") {
 			slices.Sort(lines) // two controllers and the session tell of it at a time
+		} else {
+			slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(isScaling(a), isScaling(b)) })
 		}
-		all = append(all, settle(about+"\n  "+strings.Join(lines, "\n  ")))
+		for i := range lines {
+			lines[i] = settle(lines[i])
+		}
+		all = append(all, settle(about)+"\n  "+strings.Join(slices.Compact(lines), "\n  "))
 	}
 	return strings.Join(alike(all), "\n") + "\n"
 }
+
+// isScaling is 1 of a line of a pool's numbers: they change while its conditions do.
+func isScaling(line string) int { return strings.Count(line, " Scaling ") }
 
 // alike sorts texts, and says once what is the same of several, how many times.
 func alike(texts []string) []string {
@@ -384,6 +395,8 @@ var varying = []struct {
 	{regexp.MustCompile(` \(X-GitHub-Request-Id [0-9A-F-]+\)`), ""},
 	{regexp.MustCompile(`reason="(Finished: [^"]*|its job is over: \w+)"`), `reason="ITS JOB IS OVER"`}, // as the pool or GitHub's message was first
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
+	{regexp.MustCompile(`(\(id |\bid=|scaleSetID=)\d+`), "${1}N"}, // as which pool was first
+	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},               // as two decisions were one or not
 	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
 }
