@@ -112,24 +112,31 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	switch {
 	case ready == nil:
 		return ""
-	case ready.Status == metav1.ConditionTrue && f.Connection.isFalse(): // it goes on with what it had
+	case f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason)): // it may go on with what it had
 		return f.fixConnection(f.Connection.words())
 	case ready.Status == metav1.ConditionTrue:
 		return ""
-	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
-		return f.fixConnection(f.Connection.words())
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready.Message)
-	case ready.Reason == v1alpha1.GitHubUnavailableReason && f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
-		return OutageRemedy(f.ScaleSet.Status.Outage)
-	case ready.Reason == v1alpha1.GitHubUnavailableReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
-		return "" // the runner says it
+	case ready.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
 	return remedies[ready.Reason]
+}
+
+// ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
+func (f *PoolFacts) ofOutage() string {
+	switch {
+	case f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
+		return OutageRemedy(f.ScaleSet.Status.Outage)
+	case slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
+		return ""
+	}
+	return OutageRemedy(nil)
 }
 
 func (f *PoolFacts) fixConnection(why string) string {

@@ -5,7 +5,6 @@ package explain
 
 import (
 	"cmp"
-	"net/http"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -94,7 +93,7 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 		return remedies[v1alpha1.GitHubUnavailableReason]
 	case o.Code == 0:
 		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
-	case o.Code < http.StatusInternalServerError:
+	case o.Code < 500:
 		return "Wait: GitHub limits the requests of these credentials, and editing the connection doesn't help. If it lasts, give some pools the connection of another App."
 	}
 	return "Wait: GitHub has trouble (https://www.githubstatus.com), and editing the connection doesn't help. It is asked again."

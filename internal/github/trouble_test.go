@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
 func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 	type call struct {
-		after  time.Duration
+		after  int // seconds
 		class  string
 		status int
 		header http.Header
@@ -21,9 +23,9 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 	limit := http.Header{"Retry-After": {"300"}}
 	for name, tc := range map[string]struct {
 		calls []call
-		then  time.Duration
+		then  int // seconds
 		code  int
-		next  time.Duration // after the last call
+		next  int // seconds after the last call
 		wakes int
 	}{
 		"nothing":            {},
@@ -52,7 +54,7 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 				}
 			})
 			for _, call := range tc.calls {
-				if now = now.Add(call.after * time.Second); call.class == "" {
+				if now = now.Add(seconds(call.after)); call.class == "" {
 					if err := c.Set("ns/main", Credentials{ConfigURL: "https://github.com/acme", Token: "new"}); err != nil {
 						t.Fatal(err)
 					}
@@ -61,9 +63,9 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 				c.answered("ns/main", call.class, call.status, call.header)
 			}
 			want, last := tc.next > 0, now
-			now = now.Add(tc.then * time.Second)
+			now = now.Add(seconds(tc.then))
 			got, yes := c.Trouble("ns/main")
-			if yes != want || want && (got.Code != tc.code || got.Next != last.Add(tc.next*time.Second)) {
+			if yes != want || want && (got.Code != tc.code || got.Next != last.Add(seconds(tc.next))) {
 				t.Errorf("%t, %+v", yes, got)
 			}
 			if wakes != tc.wakes {

@@ -254,18 +254,24 @@ func gist(c *metav1.Condition) string {
 	return message
 }
 
+// isMirrored reports whether another object tells of the outcome.
+func (a *Attempt) isMirrored(outcome error) bool {
+	return a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome))
+}
+
+// isKnown reports whether a condition says what it said before.
+func isKnown(was, is *metav1.Condition, outcome error) bool {
+	return was != nil && was.Status == is.Status && was.Reason == is.Reason && (gist(was) == gist(is) || isCalm(outcome))
+}
+
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
 // when it begins.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	same := is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if is == nil || a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome)) {
+	if is == nil || a.isMirrored(outcome) || isKnown(was, is, outcome) {
 		return
 	}
 	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended
-		return
-	}
-	if same && (gist(was) == gist(is) || isCalm(outcome)) {
 		return
 	}
 	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info
