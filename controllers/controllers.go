@@ -23,6 +23,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -142,7 +143,7 @@ const evaluators = 2
 
 // shared is what several controllers use.
 type shared struct {
-	report, ofPools, ofRunners kube.Reporter
+	report, ofPools, ofRunners, ofSets kube.Reporter
 
 	live        client.Reader
 	engine      *policies.Engine
@@ -163,12 +164,13 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 		return shared{}, err
 	}
 	s := shared{
-		report: report, ofPools: report, ofRunners: report, live: mgr.GetAPIReader(),
+		report: report, ofPools: report, ofRunners: report, ofSets: report, live: mgr.GetAPIReader(),
 		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
 	}
+	s.ofSets.Mirrored = true // by their pools
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	s.engine.Cache = mgr.GetClient()
@@ -200,6 +202,7 @@ func All(mgr *Manager, o Options) error {
 		return rest.Verify(ctx, c, github.Options{Version: o.Version})
 	}
 	return firstError(
+		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),
 		addSources(mgr, o, s),
@@ -207,12 +210,20 @@ func All(mgr *Manager, o Options) error {
 		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
 		addWebhook(mgr, o.Webhook, tracker),
-		scalesets.New(s.report, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
+		scalesets.New(s.ofSets, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
 		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
 		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
+}
+
+// lead logs that this process works from now on, and that it ends.
+func lead(ctx context.Context) error {
+	ctrl.Log.Info("Leading: this process works from now on")
+	<-ctx.Done()
+	ctrl.Log.Info("Stopping")
+	return nil
 }
 
 // addPools adds the main loop.

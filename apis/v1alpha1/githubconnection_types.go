@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -213,6 +214,19 @@ type GitHubConnectionStatus struct {
 	// +optional
 	NetworkHash string `json:"networkHash,omitempty"`
 
+	// formerCredentials is true while pools go on with credentials that were verified before, as the ones of now are missing or refused. A
+	// restart of the controller stops these pools.
+	// +optional
+	FormerCredentials bool `json:"formerCredentials,omitempty"`
+
+	// tokenExpires is when GitHub says that the token ends; absent for an App, and for a token without an end.
+	// +optional
+	TokenExpires *metav1.Time `json:"tokenExpires,omitempty"`
+
+	// outage is there while GitHub can't be used through this connection.
+	// +optional
+	Outage *GitHubOutage `json:"outage,omitempty"`
+
 	// lacks is what Corral uses and GitHub was found not to have, or not to show to these credentials. None of it keeps the connection
 	// from being ready.
 	// +optional
@@ -226,6 +240,36 @@ type GitHubConnectionStatus struct {
 	Probed string `json:"probed,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// GitHubOutage is what GitHub answers instead of what it is asked for: 5xx, a limit of requests, or nothing.
+type GitHubOutage struct {
+	// code of the answer, such as 500 or 429; 0 if there is none.
+	// +optional
+	Code int32 `json:"code"`
+
+	// nextAttempt is when GitHub is asked again at the latest; absent if that isn't known.
+	// +optional
+	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
+}
+
+// String says what GitHub does.
+func (o *GitHubOutage) String() string {
+	if o.Code == 0 {
+		return "GitHub doesn't answer"
+	}
+	return fmt.Sprintf("GitHub answers %d", o.Code)
+}
+
+// ExpiryNotice is how long before the end of a token it is said.
+const ExpiryNotice = 14 * 24 * time.Hour
+
+// TokenEnds returns when the connection's token ends, if that is near; else nil.
+func (c *GitHubConnection) TokenEnds(now time.Time) *metav1.Time {
+	if end := c.Status.TokenExpires; end != nil && end.Sub(now) < ExpiryNotice {
+		return end
+	}
+	return nil
 }
 
 // Lack is something that GitHub doesn't have, or doesn't show.

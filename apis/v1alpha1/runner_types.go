@@ -181,6 +181,10 @@ type RunnerStatus struct {
 	// +optional
 	Cause RunnerCause `json:"cause,omitempty"`
 
+	// outage of GitHub that keeps it from registering the runner.
+	// +optional
+	Outage *GitHubOutage `json:"outage,omitempty"`
+
 	// runnerID of the registration on GitHub.
 	// +optional
 	RunnerID int64 `json:"runnerID,omitempty"`

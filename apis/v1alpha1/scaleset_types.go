@@ -56,6 +56,9 @@ type ScaleSetStatus struct {
 	// labels as GitHub last had them.
 	// +optional
 	Labels []string `json:"labels,omitempty"`
+	// outage is there while GitHub can't be used for this scale set.
+	// +optional
+	Outage *GitHubOutage `json:"outage,omitempty"`
 	// sessionID of the message session that is open, or was last, with a seal: a controller that takes over from one that crashed goes
 	// on with it.
 	// +optional

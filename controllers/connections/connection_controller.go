@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,13 +23,14 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
 	// rereadInterval is how often credentials are read again, to notice a rotated Secret:
 	// they are not watched, as that would need the right to list them.
 	rereadInterval = time.Minute
+	// missingInterval is how often credentials are looked for that are missing: pools wait, and nobody says when the Secret is there.
+	missingInterval = 10 * time.Second
 	// verifyInterval is how often good or refused credentials are shown to GitHub again.
 	verifyInterval = 10 * time.Minute
 	// retryMin and retryMax bound the back-off while GitHub is unavailable.
@@ -93,6 +95,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  3. use: good ones become the client of all pools on the connection
 //  4. lacks: what GitHub doesn't have, asked once
 //  5. webhook: whether there is a secret for GitHub's events
+//  6. trouble: what GitHub answers to whoever works for the connection's pools
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -109,14 +112,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
 	done, err := r.reconcile(ctx, conn)
+	if err == nil {
+		err = r.trouble(conn)
+	}
+	conn.Status.Outage = OutageOf(err)
+	if former := goOn(conn); err != nil && former != "" {
+		err = fmt.Errorf("%w%s", err, former)
+	} else if done.Unready != "" {
+		done.Message += former
+	}
 	return attempt.Finish(ctx, done, err)
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
 	again := kube.Done{After: rereadInterval}
 	creds, err := r.credentials(ctx, conn)
+	if err == nil || kube.IsStalled(err) { // else they aren't known
+		serving := r.Connections.Serving(Key(client.ObjectKeyFromObject(conn)))
+		conn.Status.FormerCredentials = serving != "" && serving != identify(creds)
+	}
 	if err != nil {
-		return again, err
+		return untilRead(err), err
 	}
 	known := conn.Status.CredentialsHash == creds.Hash() && conn.Status.NetworkHash == creds.NetworkHash()
 	if conn.Spec.Suspend {
@@ -137,8 +153,20 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	conn.Status.Lacks, conn.Status.Probed = r.lacks(ctx, conn, v)
-	again.Message = fmt.Sprintf("connected to %s %s as %s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, lacking(conn.Status.Lacks))
+	conn.Status.TokenExpires = nil
+	if !v.identity.Expires.IsZero() {
+		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}
+	}
+	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), lacking(conn.Status.Lacks))
 	return again, r.checkWebhook(ctx, conn)
+}
+
+// untilRead is the time to the next attempt to read credentials.
+func untilRead(err error) kube.Done {
+	if kube.ReasonOf(err, "") == v1alpha1.CredentialsMissingReason {
+		return kube.Done{After: missingInterval}
+	}
+	return kube.Done{After: rereadInterval}
 }
 
 // suspended keeps pools working with credentials that were verified, and asks nothing.
@@ -157,7 +185,7 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
 	}
-	conn.Status.CredentialsHash, conn.Status.NetworkHash = creds.Hash(), creds.NetworkHash()
+	conn.Status.CredentialsHash, conn.Status.NetworkHash, conn.Status.FormerCredentials = creds.Hash(), creds.NetworkHash(), false
 	return nil
 }
 
@@ -167,7 +195,7 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Lock()
 	last, seen := r.verified[key]
 	r.mu.Unlock()
-	v := verification{uid: conn.UID, generation: conn.Generation, hash: creds.Hash() + creds.NetworkHash(), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
+	v := verification{uid: conn.UID, generation: conn.Generation, hash: identify(creds), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
 	if same && now.Before(last.next) {
 		return last
@@ -203,7 +231,7 @@ func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) er
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
-		return kube.Wait(e.Reason, min(rereadInterval, max(time.Second, v.next.Sub(now))), "%w; %s", e, wording.NextTry(v.next))
+		return unavailable(min(rereadInterval, max(time.Second, v.next.Sub(now))), e.Error(), e.Code, v.next)
 	}
 	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
 		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)

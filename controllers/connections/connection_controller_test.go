@@ -49,6 +49,7 @@ type stage struct {
 	answer error
 
 	server  string // its version
+	expires time.Time
 	probes  int
 	lacks   []v1alpha1.Lack
 	unknown error
@@ -83,14 +84,14 @@ func newStage(t *testing.T) *stage {
 
 // restart makes a controller that remembers nothing.
 func (s *stage) restart() {
-	known := github.NewConnections(time.Now)
+	known := github.NewConnections(func() time.Time { return s.now })
 	s.serving = github.NewClients(known, func(_ string, creds github.Credentials) (github.Credentials, error) { return creds, nil }, func(string) {})
 	s.r = &Reconciler{
 		Reporter: kube.Reporter{Client: s.cluster, Events: s.events}, Secrets: s.cluster, Connections: known,
 		Now: func() time.Time { return s.now },
 		Verify: func(_ context.Context, creds github.Credentials) (rest.Identity, error) {
 			s.asked = append(s.asked, creds)
-			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server}, s.answer
+			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server, Expires: s.expires}, s.answer
 		},
 		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
 			s.probes++
@@ -252,17 +253,18 @@ func TestRefusalStallsAndKeepsTheClientThatWorked(t *testing.T) {
 
 func TestUnavailableGitHubIsWaitedForWithBackOff(t *testing.T) {
 	s := newStage(t)
-	s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason}
+	s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason, Code: 500}
 	conn, first := s.reconcile()
+	if o := conn.Status.Outage; o == nil || o.Code != 500 || o.NextAttempt.Sub(s.now).Truncate(time.Second) != first.Truncate(time.Second) ||
+		!strings.HasSuffix(conditions.GetMessage(conn, v1alpha1.ReadyCondition), wording.NextTry(o.NextAttempt.Time)) {
+		t.Errorf("%+v, %q; again after %s", o, conditions.GetMessage(conn, v1alpha1.ReadyCondition), first)
+	}
 	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, false)
 	if !conditions.IsReconciling(conn) {
 		t.Error("not reconciling")
 	}
 	if first < retryMin*9/10 || first > retryMin*11/10 {
 		t.Errorf("first after %s", first)
-	}
-	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.HasSuffix(message, wording.NextTry(s.now.Add(first))) {
-		t.Errorf("%q doesn't tell the next try", message)
 	}
 	s.reconcile()
 	if len(s.asked) != 1 {
@@ -353,10 +355,10 @@ func TestDeletedConnectionStillServesCleanUp(t *testing.T) {
 func TestMissingSecretIsNamed(t *testing.T) {
 	s := newStage(t)
 	s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.SecretRef.Name = "absent" })
-	conn, _ := s.reconcile()
+	conn, after := s.reconcile()
 	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, true)
-	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.Contains(message, "absent") {
-		t.Errorf("%q", message)
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.Contains(message, "absent") || after != 10*time.Second {
+		t.Errorf("%q, and it is looked for after %s", message, after)
 	}
 }
 

@@ -46,11 +46,14 @@ func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error 
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "GitHubConnection %q is not there", key.Name)
 	}
 	if conditions.IsReady(found) {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
+		return kube.Starting(startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
 	}
-	message := fmt.Sprintf("GitHubConnection %q is not ready", key.Name)
-	if reason := conditions.GetReason(found, v1alpha1.ReadyCondition); reason != "" {
-		message += ": " + reason
+	if o := found.Status.Outage; o != nil {
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, readyRetry, "GitHubConnection %q: %w", key.Name, &outage{o.String(), v1alpha1.GitHubOutage{Code: o.Code}})
 	}
-	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "%s", message)
+	reason := conditions.GetReason(found, v1alpha1.ReadyCondition)
+	if reason == "" {
+		return kube.Progress(startRetry, "GitHubConnection %q is being checked", key.Name)
+	}
+	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "GitHubConnection %q is not ready: %s", key.Name, reason)
 }

@@ -30,7 +30,7 @@ func TestAConnectionWithoutAClientIsWaitedFor(t *testing.T) {
 	for name, want := range map[string]string{
 		"ready":   `just started: GitHubConnection "ready" is about to be used`,
 		"refused": `GitHubConnection "refused" is not ready: CredentialsRefused`,
-		"new":     `GitHubConnection "new" is not ready`,
+		"new":     `GitHubConnection "new" is being checked`,
 		"gone":    `GitHubConnection "gone" is not there`,
 	} {
 		if err := NotReady(t.Context(), c, client.ObjectKey{Namespace: "ci", Name: name}); err == nil || err.Error() != want {

@@ -14,12 +14,12 @@ import (
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // Prober finds out, by reading, what GitHub lacks of what a connection's pools use. With an error, not all of it is known.
@@ -37,7 +37,7 @@ func (r *Reconciler) lacks(ctx context.Context, conn *v1alpha1.GitHubConnection,
 	if !v.probed {
 		v.probed = true
 		if v.lacks, v.unknown = r.Probe(ctx, conn); v.unknown != nil {
-			log.FromContext(ctx).Info("What GitHub lacks isn't wholly known yet", "reason", v.unknown.Error())
+			kube.Warn(ctx, "What GitHub lacks isn't wholly known yet", "reason", v.unknown.Error())
 		}
 		r.keep(client.ObjectKeyFromObject(conn), v)
 	}

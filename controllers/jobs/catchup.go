@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
@@ -89,7 +89,7 @@ func retry(ctx context.Context, err error) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	if !errors.Is(err, errNotReady) {
-		log.FromContext(ctx).Error(err, "GitHub is asked again later", "after", wait)
+		kube.Warn(ctx, "GitHub is asked again later", "after", wait.String(), "error", err.Error())
 	}
 	return after(wait), nil
 }

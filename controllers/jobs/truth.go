@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
@@ -80,7 +80,7 @@ func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (re
 	k.mu.Unlock()
 	wait, _ := github.IsRateLimited(err)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotReady) {
-		log.FromContext(ctx).Error(err, "Waiting jobs can't be compared with GitHub")
+		kube.Warn(ctx, "Waiting jobs can't be compared with GitHub", "error", err.Error())
 	}
 	return after(max(wait, compareInterval)), nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -404,11 +405,17 @@ func (e *Engine) bound(p *policy.Policy) int {
 	return n
 }
 
-// findings lists what a policy would change, by pool and decision.
-func (e *Engine) findings(ref string) []v1alpha1.AuditFinding {
+// findings lists what a policy would change, by pool and decision: of pools that this process hasn't asked about yet, what was found before.
+func (e *Engine) findings(ref string, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var found []v1alpha1.AuditFinding
+	for _, f := range before {
+		namespace, name, _ := strings.Cut(f.Pool, "/")
+		if known := e.pools[types.NamespacedName{Namespace: namespace, Name: name}]; known != nil && len(known.audit) == 0 {
+			found = append(found, f)
+		}
+	}
 	for key, known := range e.pools {
 		for _, decision := range slices.Sorted(maps.Keys(known.audit)) {
 			for _, a := range known.audit[decision] {

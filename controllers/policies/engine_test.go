@@ -357,12 +357,18 @@ func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 	if answer.Scale.Max != 10 || len(answer.Bounds) != 0 {
 		t.Errorf("it changed %+v", answer)
 	}
-	found := e.findings("RunnerPolicy/ci/p")
+	before := []v1alpha1.AuditFinding{{Pool: "ci/a", Decision: "scaling", Message: "of a former process"}, {Pool: "ci/gone", Decision: "scaling"}}
+	found := e.findings("RunnerPolicy/ci/p", before)
 	if len(found) != 1 || found[0].Pool != "ci/a" || found[0].Decision != "scaling" {
 		t.Errorf("findings %s", cmp.Diff(nil, found))
 	}
 	if n := e.bound(e.Loaded("RunnerPolicy/ci/p")); n != 1 {
 		t.Errorf("it binds %d pools", n)
+	}
+	e = newEngine() // the process starts again
+	e.For(p)
+	if found := e.findings("RunnerPolicy/ci/p", before); len(found) != 1 || found[0].Message != "of a former process" {
+		t.Errorf("of a pool that wasn't asked about yet it finds %+v", found)
 	}
 }
 

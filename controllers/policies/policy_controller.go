@@ -88,6 +88,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
+	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // which pools there are, for the count
+		return ctrl.Result{}, unread
+	}
 	r.report(obj, ref)
 	return attempt.Finish(ctx, r.done(obj, ref), err)
 }
@@ -170,7 +173,7 @@ func (r *Reconciler) report(obj object, ref string) {
 	status.Diagnostics = slices.Clone(diagnostics[:min(len(diagnostics), maxStatusEntries)])
 	status.Digest, status.Decisions = loaded.Digest(), loaded.Decisions()
 	status.Pools = int32(r.Engine.bound(loaded)) //nolint:gosec // far below
-	findings := r.Engine.findings(ref)
+	findings := r.Engine.findings(ref, status.WouldChange)
 	status.WouldChange = findings[:min(len(findings), maxStatusEntries)]
 }
 

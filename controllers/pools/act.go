@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // parallel bounds how many runners of one pool are created or ended at once.
@@ -44,19 +46,19 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	logFailed(ctx, o)
 	r.tellRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
+	spec := o.registration.newRunner(o.pool, o.denied)
+	if spec == nil { // its scale set is another's by now, or not known yet
+		d.plan.Create = 0
+	}
 	if d.plan.Create > 0 || len(ends) > 0 {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d), r.drain(ctx, o.key().Namespace, ends), r.endFailed(ctx, o), r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.
-func (r *Reconciler) create(ctx context.Context, o observation, d decision) error {
-	spec := o.registration.newRunner(o.pool, o.denied)
-	if d.plan.Create == 0 || spec == nil {
-		return nil
-	}
+func (r *Reconciler) create(ctx context.Context, o observation, d decision, spec *v1alpha1.RunnerSpec) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i := range d.plan.Create {
@@ -95,25 +97,40 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case apierrors.IsAlreadyExists(err):
 		return nil // the cache is stale: it is there, and stays expected until it shows
 	case err != nil:
-		expected.failed(name)
+		expected.forget(name)
 		return fmt.Errorf("creating a runner: %w", err)
 	}
 	createdTotal.WithLabelValues(o.key().Namespace, o.key().Name).Inc()
 	return nil
 }
 
-// drain ends the runners that an update replaces, and those that are surplus.
-func (r *Reconciler) drain(ctx context.Context, namespace string, names []string) error {
+// drainedEvent is the reason of the event about runners without a job that a pool ended.
+const drainedEvent = "RunnersEnded"
+
+// maxNamed is how many runners an event names.
+const maxNamed = 10
+
+// drain ends the runners that an update replaces, and those that are surplus. One event names them all.
+func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error {
+	replaced := "update to revision " + o.template.revision
+	why := map[string]string{}
+	for _, name := range d.plan.Drain {
+		why[name] = "surplus: " + d.plan.Reason
+	}
+	for _, name := range d.step.End {
+		why[name] = replaced
+	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for _, name := range names {
-		g.Go(func() error {
-			runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-			if err := r.Client.Delete(ctx, runner); client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("ending runner %s: %w", name, err)
-			}
-			return nil
-		})
+	var names []string
+	for _, x := range o.runners {
+		if reason, ok := why[x.runner.Name]; ok {
+			names = append(names, x.runner.Name)
+			g.Go(func() error { return runners.End(ctx, r.Client, x.runner, cmp.Or(x.why, reason)) })
+		}
+	}
+	if len(names) > 0 {
+		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(names), "runner"), wording.List(names, maxNamed), why[names[0]]))
 	}
 	return g.Wait()
 }
@@ -134,7 +151,7 @@ func (r *Reconciler) markFailed(o observation) {
 func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 	var errs []error
 	for _, x := range o.givenUp() {
-		errs = append(errs, runners.End(ctx, r.Client, x.runner))
+		errs = append(errs, runners.End(ctx, r.Client, x.runner, x.verdict.Reason))
 	}
 	return errors.Join(errs...)
 }

@@ -28,8 +28,9 @@ type decision struct {
 	step rollout.Plan
 	// limits that hold; nil if there never were any.
 	limits *v1alpha1.DecidedLimits
-	// failures of policies that could not be asked.
+	// failures of policies that could not be asked. Loading is true if there are but policies that are being loaded.
 	failures []policy.Failure
+	loading  bool
 	notReady notReady
 	// circuit is of the revision that new runners are made from.
 	circuit scaling.Circuit
@@ -48,6 +49,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 		failures: slices.Concat(o.template.failures, update.failures, o.policies.unloaded, answer.Failures),
 		notReady: o.health.notReady,
 	}
+	d.loading = o.policies.areLoading(d.failures)
 	in := scalingInput(o)
 	accepted := answer
 	switch {
@@ -56,7 +58,9 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 		d.limits = decidedLimits(answer, o.policies.bound.Needs().Usage())
 	case o.lastLimits() == nil: // nothing is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
-		d.notReady = notReady{v1alpha1.PolicyPendingReason, describe(d.failures)}
+		if !d.loading {
+			d.notReady = notReady{v1alpha1.PolicyPendingReason, describe(d.failures)}
+		}
 	default:
 		accepted = policy.Scaling{}
 		in.Limits, d.limits = lastKnown(o, answer, granted)
@@ -75,7 +79,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	if d.limits == nil {
 		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
 	}
-	if len(d.failures) > 0 {
+	if len(d.failures) > 0 && !d.loading {
 		d.notReady = d.notReady.or(notReady{v1alpha1.PolicyFailedReason, heldMessage(d.failures)})
 	}
 	d.grant = grant(o, d.plan, in)

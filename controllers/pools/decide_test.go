@@ -71,6 +71,13 @@ func TestDecide(t *testing.T) {
 		"a policy is not loaded": {
 			change: func(o *observation) { o.policies.unloaded = []policy.Failure{policies.Unloaded} },
 			answer: answer, desired: 4, create: 4, id: "last",
+			reason: "4 jobs accepted before max fell to 3 are served", wanted: 4, // what was said last holds
+		},
+		"a policy is not loaded for long": {
+			change: func(o *observation) {
+				o.policies.unloaded, o.policies.areLate = []policy.Failure{policies.Unloaded}, true
+			},
+			answer: answer, desired: 4, create: 4, id: "last",
 			reason: "4 jobs accepted before max fell to 3 are served", ready: v1alpha1.PolicyFailedReason, wanted: 4,
 		},
 		"the connection may not be used": {

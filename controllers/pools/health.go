@@ -86,7 +86,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	o.memory.health.connected = c.connected
 	if h.retries {
-		o.memory.health.circuits, h.memory.retried = nil, o.pool.Annotations[v1alpha1.RetryAnnotation]
+		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
 	}
 	h.memory.circuits = countFailures(o, results)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
@@ -178,7 +178,7 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 func countFailures(o observation, results runners.Results) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
 	for _, revision := range o.sources(o.pool.Status.Update) {
-		circuits[revision] = scaling.Circuit{Revision: revision}
+		circuits[revision] = recalled(o, revision)
 		if c, ok := o.memory.health.circuits[revision]; ok {
 			circuits[revision] = c
 		}
@@ -194,6 +194,20 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 		}
 	}
 	return circuits
+}
+
+// recalled is the circuit of a revision as the status says it, if this process has seen nothing of the pool yet; closed otherwise.
+func recalled(o observation, revision string) scaling.Circuit {
+	s := &o.pool.Status
+	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
+	if o.memory.health.circuits != nil || c == nil || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
+		return scaling.Circuit{Revision: revision}
+	}
+	last := c.LastTransitionTime.Time
+	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision && f.Cause.Permanent() }); i >= 0 {
+		last = s.Failures[i].Time.Time // the condition has been so since the third
+	}
+	return scaling.Recall(revision, c.Message, last)
 }
 
 // succeeded reports whether a runner of the circuit's template got a job since the last

@@ -27,8 +27,8 @@ type memory struct {
 // maps are replaced, not changed.
 //
 // All of it is lost with the process, and rebuilt: runners that the cache does not show yet are created again under the same
-// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted from
-// zero, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
+// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted on from
+// the condition Healthy, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
 type poolMemory struct {
 	expectations *expectations
 	history      *history
@@ -36,6 +36,8 @@ type poolMemory struct {
 	template string
 	// limits are those that were decided last; nil before the first decision of this process.
 	limits *v1alpha1.DecidedLimits
+	// loadingSince is since when policies are loaded that may bind the pool; zero if they are there.
+	loadingSince time.Time
 	// policiesRead is true once policies were read without the cache, which may not show them yet.
 	policiesRead bool
 	health       healthMemory
@@ -62,26 +64,45 @@ type pacing struct {
 func (m *memory) of(pool types.NamespacedName) poolMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, ok := m.pools[pool]; ok {
-		return known
+	known, ok := m.pools[pool]
+	if !ok { // known from now on: runners may be gone before the first pass commits
+		known = poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
+		m.put(pool, known)
 	}
-	return poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
+	return known
 }
 
-// commit replaces the memory of a pool.
-func (m *memory) commit(pool types.NamespacedName, now poolMemory) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// put is for who holds the lock.
+func (m *memory) put(pool types.NamespacedName, now poolMemory) {
 	if m.pools == nil {
 		m.pools = map[types.NamespacedName]poolMemory{}
 	}
 	m.pools[pool] = now
 }
 
-func (m *memory) drop(pool types.NamespacedName) {
+// gone no longer expects a runner to show.
+func (m *memory) gone(pool types.NamespacedName, runner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if known, ok := m.pools[pool]; ok {
+		known.expectations.forget(runner)
+	}
+}
+
+// commit replaces the memory of a pool.
+func (m *memory) commit(pool types.NamespacedName, now poolMemory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put(pool, now)
+}
+
+// drop forgets a pool, and reports whether it was known.
+func (m *memory) drop(pool types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, known := m.pools[pool]
 	delete(m.pools, pool)
+	return known
 }
 
 // expectations are the runners that this process created and the cache may not show yet. A pass
@@ -100,8 +121,8 @@ func (e *expectations) expect(r *v1alpha1.Runner) {
 	e.created[r.Name] = r
 }
 
-// failed forgets a runner that was not created.
-func (e *expectations) failed(name string) {
+// forget no longer expects a runner: it was not created, or is gone.
+func (e *expectations) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.created, name)

@@ -28,6 +28,7 @@ var (
 	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
 	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, else 1.")
 	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
+	leftGauge     = gauge("corral_deleted_pool_runners", "Runners of a pool that was deleted, as long as they are there: those with a job finish it.")
 	createdTotal  = meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool")
 )
 
@@ -37,7 +38,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 
 // Collectors returns the metrics of this package, each with series by namespace and pool.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, healthyGauge, failuresTotal, createdTotal}
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, healthyGauge, failuresTotal, createdTotal, leftGauge}
 }
 
 // causeWithJob is told in metrics of a runner that failed with a job.
@@ -93,6 +94,11 @@ func oneIf(holds bool) int32 {
 		return 1
 	}
 	return 0
+}
+
+// setLeft tells how many runners there are of a pool that was deleted.
+func setLeft(key types.NamespacedName, runners int) {
+	leftGauge.WithLabelValues(key.Namespace, key.Name).Set(float64(runners))
 }
 
 // unmeasure drops the series of a pool that is gone.

@@ -33,6 +33,7 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 		RunnerVersion: &v1alpha1.RunnerVersionStatus{Version: "2.0.0", UpdateBy: &metav1.Time{Time: time.Unix(1, 0)}},
 	}, 1, 1)
 	createdTotal.WithLabelValues(key.Namespace, key.Name).Inc()
+	setLeft(key, 1)
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	countFailed(observation{pool: pool, health: health{failures: []runners.Failure{{Cause: v1alpha1.CauseCrash}, {HadJob: true}}}})
 	if n := testutil.ToFloat64(failuresTotal.WithLabelValues(key.Namespace, key.Name, causeWithJob)); n != 1 {

@@ -60,10 +60,16 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	if o.policies, err = r.resolvePolicies(ctx, reader, pool, o.denied); err != nil {
 		return o, err
 	}
+	o.policies.areLate, o.memory.loadingSince = isLate(o)
 	if observes(pool) {
 		o.registration = r.registrationOf(ctx, pool)
 	} else if o, err = r.observeRunners(ctx, o); err != nil {
 		return o, err
+	}
+	if o.denied == nil {
+		if o.registration, err = r.look(ctx, pool, o.registration); err != nil {
+			return o, err
+		}
 	}
 	if r.Versions != nil {
 		o.template.version = r.Versions.Of(o.key())
@@ -181,6 +187,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, 
 			all = append(all, &shown.Items[i])
 		}
 	}
+	setLeft(o.key(), len(shown.Items)-len(all)) // those of a former pool of the name
 	all = append(all, o.memory.expectations.missing(stem(o.pool.Name, o.pool.UID), all, o.now)...)
 	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
 	present := make(map[string]bool, len(all))

@@ -39,6 +39,8 @@ type appliedPolicies struct {
 	bound *policy.Bound
 	// unloaded says that one that may apply is not loaded yet: until then none is asked.
 	unloaded []policy.Failure
+	// areLate says that it isn't loaded for long.
+	areLate bool
 	// network is what the pool's pods get of its connection's.
 	network podspec.Network
 }
@@ -68,6 +70,27 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, 
 	return p, nil
 }
 
+// loadedWithin is how long policies may be loaded before that is trouble: after a start, all are.
+const loadedWithin = time.Minute
+
+// isLate reports whether policies are being loaded for long, and since when they are.
+func isLate(o observation) (bool, time.Time) {
+	since := o.memory.loadingSince
+	switch {
+	case len(o.policies.unloaded) == 0:
+		return false, time.Time{}
+	case since.IsZero():
+		return false, o.now
+	}
+	return o.now.Sub(since) >= loadedWithin, since
+}
+
+// areLoading reports whether policies fail for nothing but being loaded: what they say isn't known yet.
+func (p *appliedPolicies) areLoading(failures []policy.Failure) bool {
+	isOther := func(f policy.Failure) bool { return f != policies.Unloaded }
+	return len(failures) > 0 && !p.areLate && !slices.ContainsFunc(failures, isOther)
+}
+
 // permit asks policies about the pod of the spec's template. Without an error it may run; one
 // that was allowed goes on while policies can't be asked. The verdict is for the status.
 func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState, revision string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
@@ -80,6 +103,8 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 	case len(answer.Denials) > 0: // whatever the others would say
 	case len(answer.Failures) > 0 && wasAllowed(pool, revision, digest, isStored):
 		return last, answer.Failures, nil
+	case p.areLoading(answer.Failures):
+		return last, nil, kube.Starting(recheck, "%s", policies.Unloaded.Message)
 	case len(answer.Failures) > 0 && pool.Status.Revision == "": // without any accepted decision it is pending
 		return last, nil, kube.Wait(v1alpha1.PolicyPendingReason, recheck, "%s", describe(answer.Failures))
 	case len(answer.Failures) > 0:
@@ -250,6 +275,11 @@ func because(bounds []v1alpha1.LimitBound) string {
 		fmt.Fprintf(&text, "; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
 	}
 	return text.String()
+}
+
+// ofMax are the bounds of max.
+func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
+	return slices.DeleteFunc(slices.Clone(bounds), func(b v1alpha1.LimitBound) bool { return b.Field != "max" })
 }
 
 // heldMessage says that limits are held because of failures.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -113,8 +114,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
 	attempt := r.Begin(pool)
-	if !pool.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // garbage collection reaches its runners and its ScaleSet
+	if !pool.DeletionTimestamp.IsZero() { // garbage collection reaches its runners and its ScaleSet
+		return r.leave(ctx, attempt, pool)
 	}
 	if err := kube.Unreadable(pool); err != nil {
 		return attempt.Finish(ctx, kube.Done{}, err)
@@ -124,6 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var d *decision
 	if err == nil {
 		d = r.plan(ctx, o)
+		note(ctx, o, *d)
 		r.Jobs.AtMax(o.key(), isFull(o, *d))
 		err = r.act(ctx, o, *d)
 		if err == nil {
@@ -139,9 +141,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
 		r.recordEvents(o, d)
 		err = outcome(o, d, done)
+		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason
 	}
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
 	return attempt.Finish(ctx, done, err)
+}
+
+// note says at the level of debug what a pass saw and planned.
+func note(ctx context.Context, o observation, d decision) {
+	if debug := log.FromContext(ctx).V(1); debug.Enabled() {
+		debug.Info("Seen", "session", o.github.State, "jobsKnown", o.demand.Known, "jobs", o.demand.Jobs, "offered", o.demand.offered, "runners", o.counts, "limits", d.limits,
+			"failures", d.failures, "desired", d.plan.Desired, "supply", d.plan.Supply, "create", d.plan.Create, "announce", d.plan.Announce, "why", d.plan.Reason)
+	}
 }
 
 // plan asks policies for the limits, and decides within them. If what other pools were granted changes meanwhile, policies are asked

@@ -23,10 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
@@ -411,15 +413,17 @@ func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 
 // A pass on a cache that does not show a runner yet must not make it again.
 func TestCreatedRunnersAreExpected(t *testing.T) {
-	e := new(memory).of(key).expectations
+	m := &memory{}
+	e := m.of(key).expectations
 	now := time.Unix(1000, 0)
 	made := func(name string) *v1alpha1.Runner {
 		return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Time{Time: now}}}
 	}
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "d"} {
 		e.expect(made(name))
 	}
-	e.failed("c")
+	e.forget("c")
+	m.gone(key, "d") // within the first pass
 	if missing := e.missing("", []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
 		t.Errorf("missing %v", missing)
 	}
@@ -428,6 +432,26 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 	}
 	if missing := e.missing("", nil, now.Add(expectationLife+1)); len(missing) != 0 {
 		t.Errorf("believed in for ever: %v", missing)
+	}
+}
+
+// A runner may crash, or do its job, and be deleted before any pass sees it. A job doesn't wait for it then until it isn't expected any more.
+func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer queue.ShutDown()
+	for _, want := range []string{stem("linux", "p1") + "1", stem("linux", "p1") + "2"} {
+		b.reconcile()
+		made := b.runners()
+		if len(made) != 1 || made[0].Name != want {
+			t.Fatalf("want %s: %v", want, made)
+		}
+		made[0].Finalizers = nil
+		must(t, b.Client.Update(t.Context(), &made[0]))
+		must(t, b.Client.Delete(t.Context(), &made[0]))
+		b.memory.ofRunners().Delete(t.Context(), event.DeleteEvent{Object: &made[0]}, queue)
 	}
 }
 

@@ -5,7 +5,6 @@ package pools
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/predicates"
@@ -37,9 +36,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 		Named("runnerpool").
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, retryRequested()))).
 		Owns(&v1alpha1.ScaleSet{}).
-		Watches(&v1alpha1.Runner{}, gathered(), builder.WithPredicates(runnerChanged())).
+		Watches(&v1alpha1.Runner{}, r.memory.ofRunners(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
-		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(connectionChanged())).
 		WatchesRawSource(r.Policies.Pools()).
 		WithOptions(kube.Fair(concurrent, tenant))
 	for _, e := range events {
@@ -67,8 +66,17 @@ func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile
 	return all
 }
 
+// connectionChanged lets those updates of connections pass that change what pools do or say.
+func connectionChanged() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.GitHubConnection)
+		after, ok2 := e.ObjectNew.(*v1alpha1.GitHubConnection)
+		return !ok1 || !ok2 || before.Status.FormerCredentials != after.Status.FormerCredentials
+	}})
+}
+
 // gathered wakes the pool of an object a moment after the first of many events.
-func gathered() handler.EventHandler {
+func gathered() handler.Funcs {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], obj client.Object) {
 		if pool := obj.GetLabels()[v1alpha1.PoolLabel]; pool != "" {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: pool}}, gathering)
@@ -83,6 +91,17 @@ func gathered() handler.EventHandler {
 	}
 }
 
+// ofRunners is gathered, and no longer expects a runner that was deleted: it may have come and gone between two passes.
+func (m *memory) ofRunners() handler.EventHandler {
+	h := gathered()
+	wake := h.DeleteFunc
+	h.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		m.gone(types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetLabels()[v1alpha1.PoolLabel]}, e.Object.GetName())
+		wake(ctx, e, q)
+	}
+	return h
+}
+
 // runnerChanged lets those updates of Runners pass that say more than their pod does.
 func runnerChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -91,22 +110,4 @@ func runnerChanged() predicate.Predicate {
 		return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.Cause != after.Status.Cause ||
 			before.Status.State != after.Status.State
 	}}
-}
-
-// forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where
-// pools share a ceiling; each that ends leads here again.
-func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
-	r.memory.drop(key)
-	r.Results.SinceLastPass(key)
-	r.Claims.Forget(key)
-	unmeasure(key)
-	if err := r.forgetKept(ctx, key); err != nil {
-		return err
-	}
-	left := &v1alpha1.RunnerList{}
-	if err := r.Client.List(ctx, left, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing runners of a pool that is gone: %w", err)
-	}
-	r.Policies.Forget(key, int32(len(left.Items))) //nolint:gosec // far below
-	return nil
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/policies"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -31,22 +33,27 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		return *s
 	}
 	s.Revision, s.Update = o.template.revision, d.step.State
-	s.Runners, s.Jobs, s.Demand, s.Schedule, s.Cache = o.counts, o.demand.Jobs, nil, o.scale.schedule, o.cache.status
 	s.Failures = o.memory.health.failures
+	s.Runners, s.Demand, s.Schedule, s.Cache = o.counts, nil, o.scale.schedule, o.cache.status
+	if o.demand.Known {
+		s.Jobs = o.demand.Jobs
+	}
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
 	if d.circuit.Open() {
 		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", d.circuit)
 	} else {
-		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "runners start")
+		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
 	markVersion(pool, o)
 	if err != nil {
 		return *s
 	}
 	markPolicies(pool, o, d)
-	markSaturated(pool, d, observes(o.pool))
+	if o.demand.Known {
+		markSaturated(pool, d, observes(o.pool))
+	}
 	markUpdated(pool, d.step, s.Revision)
 	s.Observed = nil
 	if observes(o.pool) {
@@ -95,12 +102,13 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait", wording.Max(d.limits.Max))
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.Max), because(ofMax(d.limits.Bounds)))
 }
 
 // markPolicies sets the condition that says what policies make of the pool.
 func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 	switch {
+	case d.loading: // what was said last holds
 	case len(d.failures) > 0:
 		reason := v1alpha1.PolicyFailedReason
 		if d.limits == nil {
@@ -117,10 +125,15 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 // outcome turns what is amiss into the outcome of a pass that did all that it decided. After is the time to the next pass.
 func outcome(o observation, d *decision, done kube.Done) error {
 	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool))
-	if err == nil && d.notReady.reason != "" {
+	switch {
+	case err != nil:
+		return err
+	case d.notReady.reason != "":
 		return kube.Wait(d.notReady.reason, done.After, "%s", d.notReady.message)
+	case d.loading:
+		return kube.Starting(done.After, "%s", policies.Unloaded.Message)
 	}
-	return err
+	return nil
 }
 
 // doneBy says how a pass is reported that went well, and when the next is due.
@@ -139,6 +152,9 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 		done.Message = "registering runners by GitHub's REST API"
 	case set != nil:
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
+	}
+	if o.registration.former {
+		done.Message += fmt.Sprintf(", with former credentials of GitHubConnection %q: a restart of the controller would stop it", o.pool.Spec.ConnectionRef.Name)
 	}
 	return done
 }

@@ -30,6 +30,10 @@ type registration struct {
 	moving bool
 	// rest is how runners register by the REST API; its URL is empty while the connection isn't there.
 	rest *v1alpha1.RESTRegistration
+	// former is true while the pool goes on with credentials that are its connection's no more.
+	former bool
+	// unconnected is true while the connection says itself that it isn't ready.
+	unconnected bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }
@@ -42,6 +46,16 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 		return nil, denied
 	}
 	return denied, nil
+}
+
+// look adds how the pool's connection is.
+func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g registration) (registration, error) {
+	conn := &v1alpha1.GitHubConnection{}
+	if err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		return g, fmt.Errorf("reading the connection: %w", err)
+	}
+	g.former, g.unconnected = conn.Status.FormerCredentials, conditions.IsFalse(conn, v1alpha1.ReadyCondition)
+	return g, nil
 }
 
 // connectionKey names the pool's connection.
@@ -90,6 +104,7 @@ func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.ScaleSet) error {
 	if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the former scale set's record: %w", err)
 	}
+	kube.LogDeleted(ctx, r.Client, set, "", "it is of another connection, or of a former pool of this name")
 	return nil
 }
 
@@ -160,8 +175,11 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	if isREST(pool) || observes(pool) {
 		return g.notReady
 	}
-	if g.set == nil || g.moving {
+	if g.set == nil {
 		return kube.Progress(recordRetry, "the scale set is being made")
+	}
+	if g.moving {
+		return kube.Progress(recordRetry, "the former scale set goes first: %s", conditions.GetMessage(g.set, v1alpha1.ReadyCondition))
 	}
 	ready := conditions.Get(g.set, v1alpha1.ReadyCondition)
 	switch {

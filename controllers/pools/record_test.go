@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -105,8 +108,30 @@ func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testin
 func TestAPoolTellsThatItsConnectionDoesNotServe(t *testing.T) {
 	b := newRESTPool(t)
 	b.REST = serving(false)
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "acme"}, conn))
+	conditions.MarkFalse(conn, v1alpha1.ReadyCondition, v1alpha1.CredentialsRefusedReason, "401")
+	must(t, b.Client.Update(t.Context(), conn))
 	b.reconcile()
 	if got := b.readyReason(); !strings.HasPrefix(got, "False ConnectionNotReady") {
 		t.Errorf("ready: %s", got)
+	}
+}
+
+// A pool that goes on with a former token is ready, and nobody is to find out by a restart that it isn't any more.
+func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
+	for former, want := range map[bool]string{
+		true:  `True Succeeded: listening as scale set "linux" (id 7), with former credentials of GitHubConnection "acme": a restart of the controller would stop it`,
+		false: `True Succeeded: listening as scale set "linux" (id 7)`,
+	} {
+		conn.Status.FormerCredentials = former
+		must(t, b.Client.Update(t.Context(), conn))
+		if b.reconcile(); b.readyReason() != want {
+			t.Errorf("%t: %s", former, b.readyReason())
+		}
 	}
 }

@@ -111,6 +111,8 @@ func goesOn(revision, refused string, err error) error {
 	switch {
 	case revision == refused: // it was allowed once; see evictDenied
 		return err
+	case kube.IsProgress(err):
+		return err
 	case kube.IsStalled(err):
 		return kube.Stall(reason, "revision %s goes on: %w", revision, err)
 	}
@@ -293,6 +295,7 @@ func (r *Reconciler) sweepRevisions(ctx context.Context, o observation, update *
 		if err := r.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting revision %s: %w", name, err)
 		}
+		kube.LogDeleted(ctx, r.Client, revision, name, "no runner of the pool is made of it any more")
 	}
 	return nil
 }

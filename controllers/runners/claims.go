@@ -272,6 +272,7 @@ func (c Claims) delete(ctx context.Context, x PoolClaim, tell kube.Reporter, abo
 		return fmt.Errorf("deleting claim %s: %w", x.Name, err)
 	}
 	if err == nil {
+		kube.LogDeleted(ctx, c.Client, x.object, "", why)
 		tell.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -131,6 +132,9 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
+		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
+			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
+		}
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
 	case err != nil:
 		return p.githubOutcome(err)
@@ -223,7 +227,7 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 		return err
 	}
 	if !gone {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering needs GitHubConnection %q", name)
+		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
 	return p.giveUp(state, false, fmt.Sprintf("GitHubConnection %q is gone", name))
 }
@@ -264,6 +268,7 @@ func (p pass) deletePod(ctx context.Context) error {
 		if err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
+		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
 		p.memory.pod.deleted = pod.UID
 	}
 	if p.runner.Status.EndedAt != nil {

@@ -103,6 +103,7 @@ func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool,
 			if client.IgnoreNotFound(err) != nil {
 				return deleted, false, err
 			}
+			kube.LogDeleted(ctx, p.Client, o, p.runner.Spec.Revision, "container hooks of Runner "+p.runner.Name+" left it behind")
 			deleted = append(deleted, kind.Kind+" "+o.Name)
 		}
 	}

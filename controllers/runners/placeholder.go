@@ -11,6 +11,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // maxPlaceholderStem keeps the name of a placeholder within GitHub's bound of 64 characters.
@@ -43,7 +44,7 @@ func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 			Labels: p.GetMarkedLabels(v.Cluster),
 		}
 		if err := v.keepPlaceholder(ctx, want, listed); err != nil {
-			v.log.Info("The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
+			kube.Warn(ctx, "The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	if !runner.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return End(ctx, r.Client, runner)
+	return End(ctx, r.Client, runner, "its job is over: "+job.Result)
 }
 
 // reported says whether it was the runner that told GitHub of its job's end. One that was

@@ -95,6 +95,8 @@ func (p pass) checkPool() error {
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
 	case p.runner.Persists() != pool.Spec.Persists():
 		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has runners of another lifetime", pool.Name)
+	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
+		return kube.Starting(connectionRetry, "RunnerPool %q has no message session yet", pool.Name)
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
@@ -247,14 +249,13 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 		return nil // this may not be the GitHub that the runner is registered with
 	}
 	hadJob := p.runner.Spec.REST != nil || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	const why = "GitHub has forgotten its registration"
 	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
-		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{
-			State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: "GitHub has forgotten its registration",
-		})
+		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	} else {
 		p.Memory.recordCompletion(key, p.runner.UID, p.Now(), true)
 	}
-	return End(ctx, p.Client, p.runner)
+	return End(ctx, p.Client, p.runner, why)
 }
 
 // githubOutcome turns GitHub's refusals into waits: while it is away or asks to come
@@ -265,7 +266,7 @@ func (p pass) githubOutcome(err error) error {
 	switch {
 	case away:
 		p.memory.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%s", github.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%w", connections.Summarize(err))
 	case github.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
 	case github.IsForbidden(err):

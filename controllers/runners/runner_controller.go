@@ -22,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -81,6 +80,7 @@ func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClien
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
 type Sets interface {
 	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool
+	HoldsAny(pool types.NamespacedName) bool
 }
 
 // Policies say whether the pods of a revision of a pool's template may run.
@@ -171,6 +171,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		return kube.Done{}, p.terminate(ctx, reason)
 	}
 	startErr := p.start(ctx)
+	p.runner.Status.Outage = connections.OutageOf(startErr)
 	p.runner.Status.RunnerID = p.registrationID()
 	lookErr := p.verify(ctx)
 	o := p.observe(startErr)
@@ -233,7 +234,7 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	if startErr != nil && o.StartedAt.IsZero() {
+	if startErr != nil && !kube.IsProgress(startErr) && o.StartedAt.IsZero() {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
 	p.memory.container.started = o.StartedAt
@@ -309,7 +310,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	case state.State != v1alpha1.RunnerFinished || state.Settling:
 		return nil
 	}
-	return End(ctx, p.Client, p.runner)
+	return End(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))
 }
 
 // reportFailure emits an event, and tells the pool why the runner failed, once.
@@ -323,7 +324,11 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	if exit := p.runner.Status.Exit; exit != nil {
 		message += "; " + exit.String()
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), message)
+	kind := corev1.EventTypeNormal // another takes its place, and its pool warns if that fails too
+	if p.runner.CurrentJob() != nil {
+		kind = corev1.EventTypeWarning
+	}
+	p.Event(p.runner, kind, string(v1alpha1.RunnerFailed), message)
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
@@ -346,12 +351,18 @@ func (p pass) poolKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.PoolRef.Name}
 }
 
-// End begins the end of a runner; one that is gone is fine.
-func End(ctx context.Context, c client.Client, r *v1alpha1.Runner) error {
-	uid := r.UID
-	err := c.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &uid})
+// End begins the end of a runner, and logs why; one that is gone is fine.
+func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
+	var only client.Preconditions
+	if r.UID != "" { // as of one that was just made, and that the cache doesn't show yet
+		only.UID = new(r.UID)
+	}
+	err := c.Delete(ctx, r.DeepCopy(), only)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("ending runner %s: %w", r.Name, err)
+	}
+	if err == nil && r.DeletionTimestamp.IsZero() {
+		kube.LogDeleted(ctx, c, r, r.Spec.Revision, why)
 	}
 	return nil
 }
@@ -416,11 +427,14 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error)
 		return nil // its pool deletes it
 	}
 	if !isOver(pod) {
-		log.FromContext(ctx).Info("The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "namespace", pod.Namespace,
-			"job", pod.Labels[v1alpha1.JobIDLabel])
+		kube.Warn(ctx, "The Runner of a pod is gone; the pod is left as it may have a job", "pod", pod.Name, "job", pod.Labels[v1alpha1.JobIDLabel])
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	kube.LogDeleted(ctx, r.Client, pod, pod.Labels[v1alpha1.RevisionLabel], "it ended, and its Runner is gone")
+	return nil
 }
 
 // isOver reports whether a pod ended. One of a persistent runner starts its container again for ever: it is over when that is down, unless it

@@ -66,6 +66,8 @@ func (h *holder) Holds(pool, connection types.NamespacedName, uid types.UID, set
 	return setID == h.set && fmt.Sprint(pool, " ", connection.Name, " ", uid) == h.who
 }
 
+func (h *holder) HoldsAny(types.NamespacedName) bool { return h.set != 0 }
+
 // allowing are policies that allow everything.
 type allowing struct{}
 
@@ -851,10 +853,10 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 		failures        int
 	}{
 		"GitHub has forgotten it":  {forgotten: true, event: missed},
-		"GitHub still has it":      {event: "Warning Failed Crash: ended without a job", failures: 1},
+		"GitHub still has it":      {event: "Normal Failed Crash: ended without a job", failures: 1},
 		"GitHub can't be asked":    {away: true},
 		"GitHub was away for long": {away: true, forgotten: true},
-		"GitHub never says":        {away: true, later: poolstatus.JobLost, event: "Warning Failed Crash: ended without a job", failures: 1},
+		"GitHub never says":        {away: true, later: poolstatus.JobLost, event: "Normal Failed Crash: ended without a job", failures: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

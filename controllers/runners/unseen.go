@@ -43,10 +43,10 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
 	}
 	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
-	if err := End(ctx, report.Client, r); err != nil {
+	if err := End(ctx, report.Client, r, string(cause)+": "+why); err != nil {
 		return err
 	}
-	report.Event(r, corev1.EventTypeWarning, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
+	report.Event(r, corev1.EventTypeNormal, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))
 	memory.recordFailure(types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, Failure{
 		Runner: r.Name, Revision: r.Spec.Revision, Cause: cause, Message: why, Node: nodeOf(pod, nil), Began: r.CreationTimestamp.Time, At: now,
 	})

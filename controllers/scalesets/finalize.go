@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -80,14 +82,19 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error 
 	if err := r.Client.List(ctx, runners, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: set.Spec.PoolRef.Name}); err != nil {
 		return fmt.Errorf("listing runners: %w", err)
 	}
-	left := 0
+	working, ending := 0, 0
 	for i := range runners.Items {
-		if owner := metav1.GetControllerOf(&runners.Items[i]); owner != nil && owner.UID == types.UID(set.Spec.PoolUID) {
-			left++
+		x := &runners.Items[i]
+		switch owner := metav1.GetControllerOf(x); {
+		case owner == nil || owner.UID != types.UID(set.Spec.PoolUID):
+		case x.Status.State == v1alpha1.RunnerBusy:
+			working++
+		default:
+			ending++
 		}
 	}
-	if left > 0 {
-		return kube.Wait(v1alpha1.DrainingReason, drainRetry, "waiting for %d runners to end", left)
+	if working+ending > 0 {
+		return kube.Wait(v1alpha1.DrainingReason, drainRetry, "%s", wording.Leaving(set.DeletionTimestamp.Time, working, ending))
 	}
 	return nil
 }
@@ -134,14 +141,21 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", session.State)
 	}
 	r.stop(ctx, set)
-	return outcome(gh.Delete(ctx, id))
+	if err := gh.Delete(ctx, id); err != nil {
+		return outcome(err)
+	}
+	log.FromContext(ctx).Info("Deleted on GitHub", "deleted", "scale set "+set.Spec.Name, "id", id, "reason", "its pool was deleted, or has another connection")
+	return nil
 }
 
 // orphan waits for a connection that isn't ready; for one that is gone or denies access, a bounded
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
 func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.ScaleSet, gone bool, reason string) error {
-	if !gone || set.Status.ID != 0 && r.Now().Sub(set.DeletionTimestamp.Time) < orphanAfter {
+	if !gone {
+		return connections.NotReady(ctx, r.Client, connectionOf(set))
+	}
+	if set.Status.ID != 0 && r.Now().Sub(set.DeletionTimestamp.Time) < orphanAfter {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", set.Spec.ConnectionRef.Name)
 	}
 	if set.Status.ID != 0 {

@@ -135,6 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // its finalizer is off: there is no status to write any more
 	}
 	project(set, o)
+	set.Status.Outage = connections.OutageOf(err)
 	after := verifyInterval
 	if kube.IsStalled(err) {
 		after = settingRetry
@@ -167,7 +168,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	case scaleset.OwnedElsewhere:
 		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
 	}
-	if o.listening, err = listening(set.Spec.Name, session, owner); err != nil {
+	if o.listening, err = listening(set.Spec.Name, session, owner, conditions.Has(set, v1alpha1.ListeningCondition)); err != nil {
 		return o, err
 	}
 	if o.remote, err = r.update(ctx, gh, set, remote); err != nil {
@@ -333,8 +334,9 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleS
 	return gh.Create(ctx, scaleset.Set{Name: set.Spec.Name, GroupID: group, Labels: set.Spec.Labels})
 }
 
-// listening says how the session stands, and what is to be waited for. Owner names who holds a session that is another's.
-func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Condition, error) {
+// listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
+// names who holds a session that is another's.
+func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*metav1.Condition, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
 	case scaleset.Listening:
@@ -346,11 +348,15 @@ func listening(name string, s scaleset.Snapshot, owner string) (*metav1.Conditio
 		return conditions.FalseCondition(condition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet"),
 			kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
 	}
-	err := kube.Progress(connectionRetry, "opening a session")
+	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
 	if s.Err != nil {
-		err = kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %s", s.Message)
+		return conditions.FalseCondition(condition, v1alpha1.GitHubUnavailableReason, "%s", github.Summarize(s.Err)),
+			kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
-	return conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session"), err
+	if isSaid {
+		opening = nil
+	}
+	return opening, kube.Starting(connectionRetry, "opening a session")
 }
 
 // labelsAccepted says whether GitHub kept all labels.
@@ -520,7 +526,7 @@ func normalLabels(labels []string) []string {
 // refusals stall until somebody changes something.
 func outcome(err error) error {
 	if after, away := github.ComeBack(err); away {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%s", github.Summary(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%w", github.Summarize(err))
 	}
 	switch {
 	case github.IsUnauthorized(err):

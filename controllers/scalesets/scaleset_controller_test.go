@@ -304,6 +304,22 @@ func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
 	b.settle(gone)
 }
 
+// What GitHub answers in place of a session is in the status as a number, too, until it is over.
+func TestTheCodeOfAnOutageIsInTheStatus(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})
+	s := b.settle(func(s *v1alpha1.ScaleSet) bool {
+		return conditions.GetReason(s, v1alpha1.ReadyCondition) == v1alpha1.GitHubUnavailableReason
+	})
+	if o := s.Status.Outage; o == nil || o.Code != 500 {
+		t.Errorf("%+v: %s", o, conditions.GetMessage(s, v1alpha1.ReadyCondition))
+	}
+	b.github.ClearFaults()
+	if s = b.settle(ready); s.Status.Outage != nil {
+		t.Errorf("it is over, and the status has %+v", s.Status.Outage)
+	}
+}
+
 func TestSessionOwnersOfPoolsThatAreGone(t *testing.T) {
 	b := newBench(t)
 	must(t, b.Client.Create(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "other", UID: "p2"}}))

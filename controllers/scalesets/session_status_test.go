@@ -4,12 +4,12 @@
 package scalesets
 
 import (
-	"errors"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -25,9 +25,9 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 		"another's":   {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
 		"not expired": {scaleset.Snapshot{State: scaleset.Refused}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
 		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
-		"failing":     {scaleset.Snapshot{Err: errors.New("503"), Message: "GitHub answered 503"}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "listening: GitHub answered 503", false},
+		"failing":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnavailable, Doing: "polling", Status: 503, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "listening: polling: GitHub answered 503", false},
 	} {
-		c, err := listening("linux", tc.session, "them")
+		c, err := listening("linux", tc.session, "them", false)
 		said := ""
 		if err != nil {
 			said = err.Error()

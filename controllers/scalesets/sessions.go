@@ -143,6 +143,14 @@ func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, s
 	return setID != 0 && h.connection == connection && h.setID == setID && strings.HasSuffix(h.owner, "/"+string(uid))
 }
 
+// HoldsAny reports whether a pool got a session since this process began, and didn't lose it to another.
+func (s *Sessions) HoldsAny(pool types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.held[pool]
+	return ok
+}
+
 // lose forgets what a pool holds.
 func (s *Sessions) lose(key types.NamespacedName) {
 	s.mu.Lock()

@@ -56,7 +56,9 @@ func (b *bench) until(key types.NamespacedName, reason string) {
 		if err := b.Client.Get(b.t.Context(), key, s); err != nil && reason == "" {
 			return
 		}
-		if reason != "" && conditions.GetReason(s, v1alpha1.ReadyCondition) == reason {
+		session, isThere := b.Sessions.Snapshot(key) // while it is being opened, what was said before holds
+		isOpening := isThere && session.Err == nil && session.State != scaleset.Listening && session.State != scaleset.Refused && session.State != scaleset.OwnedElsewhere
+		if reason != "" && !isOpening && conditions.GetReason(s, v1alpha1.ReadyCondition) == reason {
 			return
 		}
 		item, _ := b.queue.Get()

@@ -87,6 +87,8 @@ func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (re
 		return result, err
 	}
 	left := readInventory(p.source)
+	var deleted []id
+	defer func() { p.tellCleared(deleted) }()
 	for i := range left.Clone() {
 		if needed, err := p.areRightsNeeded(ctx, i); err != nil {
 			return result, err
@@ -94,7 +96,10 @@ func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (re
 			result.RequeueAfter = stillNeeded
 			continue
 		}
-		err := p.delete(ctx, revision{}, i)
+		wasThere, err := p.delete(ctx, "", i, sourceGone)
+		if wasThere {
+			deleted = append(deleted, i)
+		}
 		if apierrors.IsForbidden(err) {
 			p.event(revision{}, leftEvent, fmt.Sprintf("%s stays: %v; delete it if nothing needs it", i, err))
 		} else if err != nil {

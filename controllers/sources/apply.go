@@ -21,13 +21,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Reasons of events about single objects.
+// Reasons of events about objects.
 const (
 	adoptedEvent = "Adopted"
 	prunedEvent  = "Pruned"
-	removedEvent = "PoolsRemoved"
 )
 
 // policyWait is how soon policies that are being loaded are looked at again.
@@ -186,10 +186,12 @@ func (all *failures) message(revision string) string {
 
 // prune deletes what left the source, and returns what it deleted, and what waits for the runners that need it: connections, to
 // deregister them, and what gives rights to their hooks.
-func (p *pass) prune(ctx context.Context, rev revision, remove []id) (gone, waiting []id, err error) {
+func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waiting []id, err error) {
 	var failures []string
 	var denied error
-	for _, i := range remove {
+	var deleted []id
+	defer func() { p.tellPruned(rev, plan, deleted) }()
+	for _, i := range plan.remove {
 		needed, err := p.isNeeded(ctx, i)
 		if err != nil {
 			return gone, waiting, err
@@ -198,7 +200,11 @@ func (p *pass) prune(ctx context.Context, rev revision, remove []id) (gone, wait
 			waiting = append(waiting, i)
 			continue
 		}
-		if err := p.delete(ctx, rev, i); err != nil {
+		wasThere, err := p.delete(ctx, rev.name, i, "it left the source")
+		if wasThere {
+			deleted = append(deleted, i)
+		}
+		if err != nil {
 			failures = append(failures, fmt.Sprintf("%s: %v", i, err))
 			if denied == nil && p.actor.isRefused(err) {
 				denied = err
@@ -246,9 +252,36 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return uses(r.Namespace, r.Spec.ConnectionRef) }), nil
 }
 
-// delete removes an object that carries the source's label at that very moment.
-func (p *pass) delete(ctx context.Context, rev revision, i id) error {
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+// maxNamed is how many objects an event names that were deleted.
+const maxNamed = 20
+
+// tellPruned names in one event what a revision removed, pools first.
+func (p *pass) tellPruned(rev revision, plan plan, deleted []id) {
+	pools := len(poolsOf(deleted))
+	var what []string
+	if pools > 0 {
+		what = append(what, fmt.Sprintf("%d of %s", pools, wording.Count(len(poolsOf(plan.held)), "pool")))
+	}
+	if others := len(deleted) - pools; others > 0 {
+		what = append(what, wording.Count(others, "other object"))
+	}
+	if len(what) > 0 {
+		p.event(rev, prunedEvent, fmt.Sprintf("Revision %s removed %s: %s", rev.name, strings.Join(what, " and "), named(deleted)))
+	}
+}
+
+// named lists objects.
+func named(ids []id) string {
+	names := make([]string, 0, len(ids))
+	for _, i := range ids {
+		names = append(names, i.String())
+	}
+	return wording.List(names, maxNamed)
+}
+
+// delete removes an object that carries the source's label at that very moment, and reports whether there was one.
+func (p *pass) delete(ctx context.Context, revision string, i id, why string) (wasThere bool, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(groupVersion(i.kind).WithKind(i.kind))
 		err := p.reader(i.kind).Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, object)
@@ -259,7 +292,19 @@ func (p *pass) delete(ctx context.Context, rev revision, i id) error {
 		if err := p.actor.Delete(ctx, object, same); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		p.event(rev, prunedEvent, fmt.Sprintf("Deleted %s, which left the source", i))
+		wasThere = true
+		kube.LogDeleted(ctx, p.Client, object, revision, why)
 		return nil
 	})
+	return wasThere, err
+}
+
+// sourceGone is why objects are deleted of a source that was.
+const sourceGone = "its source was deleted, whose deletionPolicy was Delete"
+
+// tellCleared names in one event what was deleted after its source.
+func (p *pass) tellCleared(deleted []id) {
+	if len(deleted) > 0 {
+		p.event(revision{}, prunedEvent, fmt.Sprintf("Deleted after the source, as deletionPolicy was Delete: %s", named(deleted)))
+	}
 }

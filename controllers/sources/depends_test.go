@@ -169,8 +169,8 @@ func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	w.reconcile()
 	w.expectReady("Unknown Progressing Reconciling", "PoolSource ci/base is not ready")
 	w.expectObjects(map[string]string{"RunnerPool a": "us"})
-	if diff := cmp.Diff([]string{"Normal Progressing"}, w.told()); diff != "" {
-		t.Error(diff)
+	if told := w.told(); len(told) > 0 {
+		t.Errorf("told %q", told)
 	}
 }
 

@@ -162,6 +162,8 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 	isWaiting := false
+	var deleted []id
+	defer func() { p.tellCleared(deleted) }()
 	for i := range connections {
 		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != gone.Name || !isMarked(c) {
 			continue
@@ -170,7 +172,10 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 		needed, err := p.isNeeded(ctx, one)
 		isWaiting = isWaiting || needed
 		if err == nil && !needed {
-			err = p.delete(ctx, revision{}, one)
+			var wasThere bool
+			if wasThere, err = p.delete(ctx, "", one, sourceGone); wasThere {
+				deleted = append(deleted, one)
+			}
 		}
 		if err != nil {
 			return ctrl.Result{}, err

@@ -27,7 +27,6 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // fieldOwner is the field manager of what sources apply.
@@ -209,12 +208,8 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 		return o, err
 	}
 	p.tellRightsLeft(rev)
-	gone, waiting, err := p.prune(ctx, rev, plan.remove)
+	gone, waiting, err := p.prune(ctx, rev, plan)
 	o.holds.Delete(gone...)
-	if removed := poolsOf(gone); len(removed) > 0 {
-		p.event(rev, removedEvent, fmt.Sprintf("Revision %s removed %d of %s: %s", rev.name, len(removed),
-			wording.Count(len(poolsOf(plan.held)), "pool"), wording.List(removed, maxRemoved)))
-	}
 	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())
 	for _, i := range waiting {
 		o.done.Message += fmt.Sprintf("; %s left the source and stays until %s are gone", i, needing(i.kind))
@@ -222,9 +217,6 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	}
 	return o, err
 }
-
-// maxRemoved is how many pools an event names that a revision removed.
-const maxRemoved = 10
 
 // check refuses a source that can't be worked on.
 func check(source *v1alpha1.PoolSource) error {

@@ -647,7 +647,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-func TestACommitThatRemovesPoolsIsToldAsOne(t *testing.T) {
+func TestWhatACommitRemovesIsToldInOneEvent(t *testing.T) {
 	w := newWorld(t, us())
 	w.push("main@sha1:1", pool("a"), pool("b"), pool("c"), pool("d"), connection("main"))
 	w.reconcile()
@@ -656,7 +656,7 @@ func TestACommitThatRemovesPoolsIsToldAsOne(t *testing.T) {
 	for {
 		select {
 		case e := <-w.events.Events:
-			if e == "Normal PoolsRemoved Revision main@sha1:2 removed 2 of 4 pools: b, d" {
+			if e == "Normal Pruned Revision main@sha1:2 removed 2 of 4 pools and 1 other object: RunnerPool b, RunnerPool d, GitHubConnection main" {
 				return
 			}
 		default:

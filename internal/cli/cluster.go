@@ -25,7 +25,11 @@ import (
 const readTimeout = time.Minute
 
 // clusterOptions say which cluster a command reads, with the caller's rights; flags named as kubectl has them.
-type clusterOptions struct{ version, kubeconfig, context, namespace string }
+type clusterOptions struct {
+	version, kubeconfig, context, namespace string
+	// clock is the API server's, once it has answered.
+	clock serverClock
+}
 
 // bindCluster adds the flags; each one's help begins with when.
 func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
@@ -49,6 +53,7 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
+	config.Wrap(o.clock.wrap)
 	log.SetLogger(logr.Discard()) // errors are returned
 	c, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
 	if err != nil {

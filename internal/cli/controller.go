@@ -5,25 +5,20 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"time"
 
-	"github.com/go-logr/zapr"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/net/http/httpproxy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/controllers/jobs"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // controllerOptions are the flags of `corral controller`; names as Flux users know them.
@@ -75,7 +70,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
 	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
 	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
 	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "accept PUT /loglevel from every host that reaches the metrics address")
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
 	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log each decision of policies that differs from the one before")
@@ -84,16 +79,15 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", nil, "labels of the metrics of jobs besides the pool: repository, workflow or both (default: none)")
 	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "pairs of these that a pool has series of, at most 1000; those beyond are \"other\"")
 	f.webhook.bind(flags)
+	for _, name := range secretFlags {
+		_ = flags.SetAnnotation(name, secretAnnotation, nil) // it is bound above
+	}
 }
 
 func (f *controllerOptions) run(c *cobra.Command) error {
-	level, err := f.setLogger()
+	said, err := f.setLogger()
 	if err != nil {
 		return err
-	}
-	f.manager.LogLevel = level
-	if !f.remoteLogLevel {
-		f.manager.LogLevel = readOnlyFromAfar(level)
 	}
 	if _, err := time.LoadLocation(f.controllers.Zone); err != nil {
 		return fmt.Errorf("--time-zone: %w", err)
@@ -113,7 +107,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	}
 	config.UserAgent = "corral/" + f.controllers.Version
 	if proxy := proxyInTheWay(config, httpproxy.FromEnvironment().ProxyFunc()); proxy != "" {
-		ctrl.Log.Info("Requests to the API server go through a proxy: name the API server in NO_PROXY if it can't be reached", "apiServer", config.Host, "proxy", proxy)
+		kube.Warn(c.Context(), "Requests to the API server go through a proxy: name the API server in NO_PROXY if it can't be reached", "apiServer", config.Host, "proxy", proxy)
 	}
 	if f.controllers.Cluster == "" {
 		if f.controllers.Cluster, err = controllers.ClusterID(c.Context(), config); err != nil {
@@ -124,6 +118,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	f.controllers.Sources.ArtifactHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
 	metrics.Registry.MustRegister(controllers.Collectors()...)
 	f.controllers.Namespaces = f.manager.Namespaces
+	said.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
 	mgr, err := controllers.NewManager(config, f.manager)
 	if err != nil {
 		return err
@@ -169,48 +164,4 @@ func proxyInTheWay(config *rest.Config, proxyOf func(*url.URL) (*url.URL, error)
 		return ""
 	}
 	return proxy.Redacted()
-}
-
-// setLogger makes every library log through one logger, with the version on each
-// line, and returns the level's switch.
-func (f *controllerOptions) setLogger() (*zap.AtomicLevel, error) {
-	level, err := zap.ParseAtomicLevel(f.logLevel)
-	if err != nil {
-		return nil, fmt.Errorf("reading --log-level: %w", err)
-	}
-	config := zap.NewProductionConfig()
-	config.Level, config.Sampling = level, nil
-	config.OutputPaths = []string{"stderr"}
-	config.EncoderConfig.TimeKey = "ts"
-	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
-	config.DisableStacktrace = true
-	switch f.logEncoding {
-	case "json":
-	case "text":
-		config.Encoding = "console"
-	default:
-		return nil, fmt.Errorf("reading --log-encoding: %q is neither json nor text", f.logEncoding)
-	}
-	logger, err := config.Build()
-	if err != nil {
-		return nil, fmt.Errorf("making the logger: %w", err)
-	}
-	log := zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version)))
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
-	return &level, nil
-}
-
-// readOnlyFromAfar lets other hosts only read the log level: whoever reaches the metrics could otherwise silence the log.
-// A port-forward to the pod counts as this host.
-func readOnlyFromAfar(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		isNear := err == nil && from.Addr().Unmap().IsLoopback()
-		if !isNear && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			http.Error(w, "The level is changed from localhost, as by kubectl port-forward, unless the controller runs with --remote-log-level.", http.StatusForbidden)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // explainOptions are the flags of explain.
@@ -87,10 +89,14 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	e := &explainer{everywhere: o.cluster.namespace == "", now: now}
-	if e.client, e.namespace, err = o.cluster.connect(); err != nil {
+	e := &explainer{everywhere: o.cluster.namespace == ""}
+	cluster, namespace, err := o.cluster.connect()
+	if err != nil {
 		return err
 	}
+	// It is asked for its kinds in any case, and its answer has the time.
+	_, _ = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("RunnerPool").GroupKind())
+	e.client, e.namespace, e.now = cluster, namespace, o.cluster.clock.Now()
 	ctx, cancel := context.WithTimeout(c.Context(), readTimeout)
 	defer cancel()
 	answer, err := e.explain(ctx, about, at, o.labels)

@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -76,8 +77,13 @@ func (e *explainer) find(ctx context.Context, kind, name string, obj client.Obje
 			there += fmt.Sprintf(" and %d more", rest)
 		}
 	}
-	return fmt.Errorf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there)
+	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there))
 }
+
+// notThere says that an object isn't there.
+type notThere string
+
+func (e notThere) Error() string { return string(e) }
 
 func namesOf(list client.ObjectList) []string {
 	var names []string
@@ -95,13 +101,18 @@ func namesOf(list client.ObjectList) []string {
 func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
+		pool.Namespace, pool.Name = e.namespace, name
+		if left, _ := e.runners(ctx, pool); errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
+			return explain.Gone(explain.GoneFacts{Namespace: e.namespace, Name: name, Runners: left, Unknown: e.unknown, Now: e.now}), nil
+		}
 		return nil, err
 	}
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
 	if at.IsZero() {
 		f.Runners, f.Kept = e.runners(ctx, pool)
 		f.Policies, f.Webhooks = e.policies(ctx, pool), e.webhooks(ctx, pool)
-		f.ScaleSet = e.scaleSet(ctx, pool)
+		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
+		f.Source, f.Applied = e.source(ctx, pool)
 	}
 	f.Unknown = e.unknown
 	return explain.Pool(f)
@@ -116,6 +127,27 @@ func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1
 		return nil // or of a former pool of the name
 	}
 	return set
+}
+
+// connection returns how the pool's connection is; nil if it isn't there or is another namespace's that may not be read.
+func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *explain.Condition {
+	connection := &v1alpha1.GitHubConnection{}
+	err := e.client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), connection)
+	if !apierrors.IsForbidden(err) {
+		e.cannot("the pool's connection", client.IgnoreNotFound(err))
+	}
+	return explain.ConditionOf(connection.Status.Conditions, v1alpha1.ReadyCondition)
+}
+
+// source returns the PoolSource that applies the pool, and how it is.
+func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name string, applied *explain.Condition) {
+	key := client.ObjectKey{Namespace: pool.Namespace, Name: pool.Labels[v1alpha1.SourceLabel]}
+	if key.Name == "" {
+		return "", nil
+	}
+	source := &v1alpha1.PoolSource{}
+	e.cannot("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
+	return key.String(), explain.ConditionOf(source.Status.Conditions, v1alpha1.ReadyCondition)
 }
 
 // history reads the decisions that are kept of a pool.
@@ -213,9 +245,10 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		return nil, err
 	}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
-	pool := &v1alpha1.RunnerPool{}
+	pool, isGone := &v1alpha1.RunnerPool{}, false
 	if err := e.client.Get(ctx, key, pool); err != nil {
-		e.cannot("RunnerPool "+key.String(), err)
+		isGone = apierrors.IsNotFound(err)
+		e.cannot("RunnerPool "+key.String(), client.IgnoreNotFound(err))
 		pool = nil
 	}
 	pod := &corev1.Pod{}
@@ -225,7 +258,7 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		}
 		pod = nil
 	}
-	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, Unknown: e.unknown, Now: e.now}), nil
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown, Now: e.now}), nil
 }
 
 // job gathers what is known of a job, in all namespaces if none is named and they can be read.
@@ -239,11 +272,14 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	e.list(ctx, "RunnerPools", pools)
 	e.list(ctx, "ScaleSets", sets)
 	e.list(ctx, "GitHubConnections", connections)
+	before := len(e.unknown)
 	e.list(ctx, "Runners", runners)
 	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
-	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now}
+	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: len(e.unknown) > before || !e.everywhere}
+	ready := map[client.ObjectKey]*explain.Condition{}
 	for i := range connections.Items {
 		c := &connections.Items[i]
+		ready[client.ObjectKeyFromObject(c)] = explain.ConditionOf(c.Status.Conditions, v1alpha1.ReadyCondition)
 		if known, err := githubOf(c); err != nil {
 			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
@@ -252,6 +288,9 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	}
 	f.Pods = jobPods(pods, runners)
 	f.Pools = poolsOf(pools, sets, runners, e.now)
+	for i := range f.Pools {
+		f.Pools[i].Connection = ready[f.Pools[i].Pool.Spec.ConnectionRef.From(f.Pools[i].Pool.Namespace)]
+	}
 	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
 	f.Unknown = e.unknown
 	return explain.Job(f), nil

@@ -122,7 +122,7 @@ func TestExplain(t *testing.T) {
 		"a job that is being done": {args: []string{"https://github.com/acme/app/actions/runs/123"}, want: []string{"Runners here have 1 job of this run.", "ci/linux-1 of RunnerPool ci/linux: build of acme/app"}},
 		"a job that waits": {
 			args: []string{"job", "https://github.com/acme/app/actions/runs/124/job/1"}, labels: []string{"linux"},
-			want: []string{"It waits for RunnerPool ci/linux: it is full", "limits.rego:3"},
+			want: []string{"No runner has it now; it may be over. If it waits, it is for RunnerPool ci/linux: it is full", "limits.rego:3"},
 		},
 		"a job, of one namespace's rights": {
 			args: []string{"job", "https://github.com/acme/app/actions/runs/124/job/1"}, labels: []string{"linux"},
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 				}
 				return forbidden
 			},
-			want: []string{"It waits for RunnerPool ci/linux", "RunnerPools of other namespaces than ci: things is forbidden"},
+			want: []string{"No runner that can be seen has it; another one may, and it may be over. If it waits, it is for RunnerPool ci/linux", "RunnerPools of other namespaces than ci: things is forbidden"},
 		},
 	}
 	for name, tc := range tests {
@@ -157,6 +157,30 @@ func TestExplain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
+	left := cluster()[1:]
+	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends after its job"} {
+		name := map[string]string{"pool": "linux", "runner": "linux-1"}[what]
+		answer, err := explainerOf(nil, left...).explain(t.Context(), subject{what, name}, time.Time{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := answer.Text(); !strings.Contains(text, words) || strings.Contains(text, "Not known") {
+			t.Errorf("%q is not in, or something isn't known:\n%s", words, text)
+		}
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "runnerpools"}, "", errors.New("ask your administrator"))
+	refuse := func(obj any, _ string) error {
+		if _, isPool := obj.(*v1alpha1.RunnerPool); isPool {
+			return forbidden
+		}
+		return nil
+	}
+	if _, err := explainerOf(refuse, left...).explain(t.Context(), subject{"pool", "linux"}, time.Time{}, nil); !apierrors.IsForbidden(err) {
+		t.Errorf("a pool that can't be read: %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func newStatus(version string) *cobra.Command {
 		Use:   "status",
 		Short: "Say on one page what is wrong, since when, whom it hurts and what to do",
 		Long: `Say on one page what is wrong, the worst first: since when, whom it hurts, and what to do. One
-cause is one entry, however many objects tell of it. Then what will go wrong if nobody does anything,
+cause is one entry, however many objects it shows in. Then what will go wrong if nobody does anything,
 and what was done on purpose or passes by itself.
 
   critical  no work is done at all
@@ -51,7 +51,7 @@ and what was done on purpose or passes by itself.
   note      somebody asked for it, or it passes by itself: no trouble
 
 Reads Corral's objects, ResourceQuotas and the controller's lease with your own rights, and says what it
-could not read. Makes no request to GitHub.
+could not read. Times are by the API server's clock. Makes no request to GitHub.
 
 Exit codes: 0 all was looked at and nothing is wrong now, 1 something is wrong, 3 something could not be
 looked at, and nothing is known to be wrong.`,
@@ -85,7 +85,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	look := func(ctx context.Context) status.Page {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		g := &statusReader{client: reader, own: namespace, namespace: namespace, lease: o.lease, now: time.Now()}
+		g := &statusReader{client: reader, own: namespace, namespace: namespace, lease: o.lease, now: o.cluster.clock.Now, wait: wait}
 		if o.everywhere {
 			g.namespace = ""
 		}

@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/internal/status"
 )
 
@@ -38,14 +34,16 @@ type statusReader struct {
 	// namespace to look in, "" for all; own is that of the context, which is looked in if the others may not be read.
 	namespace, own string
 	// lease is the namespace of the controller's lease.
-	lease  string
-	now    time.Time
+	lease string
+	// now is the API server's clock, as far as it is known by then; wait waits.
+	now    func() time.Time
+	wait   func(context.Context, time.Duration) error
 	unseen []status.Unseen
 }
 
 // read takes a snapshot.
 func (g *statusReader) read(ctx context.Context) *status.Snapshot {
-	s := &status.Snapshot{Now: g.now, Namespace: g.namespace}
+	s := &status.Snapshot{Namespace: g.namespace}
 	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
 	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
 	listed(ctx, g, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
@@ -58,7 +56,7 @@ func (g *statusReader) read(ctx context.Context) *status.Snapshot {
 	}))
 	g.elsewhere(ctx, s)
 	s.Leases = g.leases(ctx)
-	s.Unseen = g.unseen
+	s.Unseen, s.Now = g.unseen, g.now()
 	return s
 }
 
@@ -135,42 +133,4 @@ func (g *statusReader) elsewhere(ctx context.Context, s *status.Snapshot) {
 			g.cannot("GitHubConnection "+key.String(), err)
 		}
 	}
-}
-
-// leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
-func (g *statusReader) leases(ctx context.Context) []status.Lease {
-	lease := &coordinationv1.Lease{}
-	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
-	err := g.client.Get(ctx, key, lease)
-	var found []status.Lease
-	if err == nil {
-		found = append(found, leaseOf(lease))
-	}
-	if g.namespace == "" {
-		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // the one that was named is looked for in any case
-			for i := range list.Items {
-				if l := &list.Items[i]; l.Namespace != g.lease {
-					found = append(found, leaseOf(l))
-				}
-			}
-		}, client.MatchingFields{"metadata.name": key.Name})
-	}
-	switch {
-	case err == nil, apierrors.IsNotFound(err) && len(found) > 0:
-		return found
-	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key)
-	case apierrors.IsForbidden(err):
-		err = fmt.Errorf("you may not read Lease %s", key)
-	}
-	g.cannot("whether a controller works", err)
-	return found
-}
-
-func leaseOf(l *coordinationv1.Lease) status.Lease {
-	one := status.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
-	if l.Spec.RenewTime != nil {
-		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}
-	}
-	return one
 }

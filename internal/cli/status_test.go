@@ -9,6 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,10 +50,10 @@ func wellKept() []client.Object {
 	return objects
 }
 
-// statusOf reads a cluster, in which some requests are refused.
-func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) status.Page {
+// fakeCluster has objects, and refuses some requests.
+func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.Object) client.Client {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
-	c := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithObjects(objects...).
+	return fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithObjects(objects...).
 		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -66,7 +71,13 @@ func statusOf(namespace string, refuse func(obj any, namespace string) bool, obj
 				return c.List(ctx, list, opts...)
 			},
 		}).Build()
-	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: noon}
+}
+
+// statusOf reads a cluster, in which some requests are refused and nothing changes.
+func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) status.Page {
+	c := fakeCluster(refuse, objects...)
+	still := func(context.Context, time.Duration) error { return nil }
+	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: still}
 	return status.Look(g.read(context.Background()))
 }
 
@@ -130,13 +141,91 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
-// One that was found elsewhere doesn't tell of the one that was named.
-func TestALeaseThatCanNotBeReadIsTold(t *testing.T) {
+// One that was found elsewhere says nothing of the one that was named.
+func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
 	named := func(obj any, _ string) bool { _, isOne := obj.(*coordinationv1.Lease); return isOne }
 	if page := statusOf("", named, objects...); page.Verdict != status.Unknown || len(page.Totals.Leaders) != 1 {
 		t.Errorf("got\n%s", page.Text())
+	}
+}
+
+// Whether a controller works is found out by whether its lease moves: its clock, and that of who looks, may be any.
+func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		age, renewed time.Duration // of the lease at the first look, and by the second
+		holder, next string
+		gone         bool
+		err          error
+		want         status.Verdict
+		looks        int
+	}{
+		"lately":                           {age: 2 * time.Second, holder: "corral-0", want: status.Well},
+		"not for long":                     {age: 12 * time.Second, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
+		"for an hour":                      {age: time.Hour, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
+		"by a clock that is slow":          {age: time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: status.Well, looks: 1},
+		"by a clock that is fast":          {age: -time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: status.Well, looks: 1},
+		"by a clock that was fast":         {age: -time.Hour, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
+		"given up":                         {age: 2 * time.Second, want: status.Trouble, looks: 1},
+		"given up, and taken":              {age: 2 * time.Second, renewed: time.Second, next: "corral-1", want: status.Well, looks: 1},
+		"lost, and taken":                  {age: 16 * time.Second, renewed: 16 * time.Second, holder: "corral-0", next: "corral-1", want: status.Well, looks: 1},
+		"lost, and deleted":                {age: time.Minute, holder: "corral-0", gone: true, want: status.Trouble, looks: 1},
+		"lost, and there was no time left": {age: time.Minute, holder: "corral-0", err: context.DeadlineExceeded, want: status.Unknown, looks: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := wellKept()
+			lease := objects[0].(*coordinationv1.Lease)
+			set := func(holder string, age time.Duration) {
+				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &metav1.MicroTime{Time: noon.Add(-age)}
+			}
+			set(tc.holder, tc.age)
+			c := fakeCluster(nil, objects...)
+			looks := 0
+			wait := func(_ context.Context, d time.Duration) error {
+				looks++
+				if err := c.Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil || d != leaseLook {
+					t.Fatal(d, err)
+				}
+				set(tc.next, tc.age-tc.renewed)
+				change := c.Update
+				if tc.gone {
+					change = func(ctx context.Context, o client.Object, _ ...client.UpdateOption) error { return c.Delete(ctx, o) }
+				}
+				return errors.Join(tc.err, change(t.Context(), lease))
+			}
+			g := &statusReader{client: c, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: wait}
+			page := status.Look(g.read(t.Context()))
+			if page.Verdict != tc.want || looks != tc.looks {
+				t.Errorf("looked again %d times:\n%s", looks, page.Text())
+			}
+		})
+	}
+}
+
+// A workstation whose clock is off by an hour sees what others see.
+func TestTheTimeIsTheAPIServers(t *testing.T) {
+	if d := time.Until((&serverClock{}).Now()).Round(time.Minute); d != 0 {
+		t.Errorf("before an answer the clock is %s ahead", d)
+	}
+	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Date", date) }))
+	defer server.Close()
+	config := "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: '" + server.URL + "'}}]\n" +
+		"contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n"
+	o := &clusterOptions{kubeconfig: filepath.Join(t.TempDir(), "config")}
+	if err := os.WriteFile(o.kubeconfig, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := o.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.List(t.Context(), &v1alpha1.RunnerPoolList{}); err == nil {
+		t.Fatal("it is no API server")
+	}
+	if d := time.Until(o.clock.Now()).Round(time.Minute); d != time.Hour {
+		t.Errorf("the clock is %s ahead", d)
 	}
 }
 
@@ -179,6 +268,27 @@ func TestObjectsAreReadInBoundedParts(t *testing.T) {
 				t.Errorf("%d objects, %v", len(names), err)
 			}
 		})
+	}
+}
+
+func TestStatusRefusesWhatItCanNotShow(t *testing.T) {
+	for args, want := range map[string]struct {
+		says string
+		code int
+	}{
+		"--watch -o json":                  {"--watch: it shows text alone, not json", exitError},
+		"--watch --interval 10ms":          {"--interval: 10ms is below 1s", exitError},
+		"-n ci -A":                         {"none of the others can be", exitError},
+		"-o table":                         {"table", exitError},
+		"--kubeconfig /nowhere/kubeconfig": {"reading the kubeconfig", exitChanged}, // nothing was looked at
+	} {
+		root := NewRoot("v1.2.3")
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		root.SetArgs(append([]string{"status"}, strings.Fields(args)...))
+		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want.says) || exitCode(err) != want.code {
+			t.Errorf("%s: exit code %d: %v", args, exitCode(err), err)
+		}
 	}
 }
 

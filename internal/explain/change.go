@@ -110,16 +110,37 @@ func (f *PoolFacts) ofFailures() []string {
 func (f *PoolFacts) unready(ready *Condition) string {
 	s := &f.Pool.Status
 	switch {
-	case ready == nil || ready.Status == metav1.ConditionTrue:
+	case ready == nil:
+		return ""
+	case f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason)): // it may go on with what it had
+		return f.fixConnection(f.Connection.words())
+	case ready.Status == metav1.ConditionTrue:
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
-		return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), ready.Message)
+		return f.fixConnection(ready.Message)
+	case ready.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
 	return remedies[ready.Reason]
+}
+
+// ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
+func (f *PoolFacts) ofOutage() string {
+	switch {
+	case f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
+		return OutageRemedy(f.ScaleSet.Status.Outage)
+	case slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
+		return ""
+	}
+	return OutageRemedy(nil)
+}
+
+func (f *PoolFacts) fixConnection(why string) string {
+	return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
 }
 
 // denialWords say what to change of a template.
@@ -190,18 +211,21 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 func (f *PoolFacts) starting() []string {
 	var all []string
 	for _, c := range causes {
-		n, says, verb := 0, "", "doesn't start"
-		for _, r := range f.Runners {
-			if r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+		n, says, remedy, verb := 0, "", "", "doesn't start"
+		for i := range f.Runners {
+			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
-				says = r.Reason
+				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
 		if n > 1 {
 			verb = "don't start"
 		}
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, with(string(c.cause), says), c.remedy))
+			if !strings.HasPrefix(says, string(c.cause)) {
+				says = with(string(c.cause), says)
+			}
+			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, says, remedy))
 		}
 	}
 	return all

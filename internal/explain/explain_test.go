@@ -268,6 +268,11 @@ func TestOfRunner(t *testing.T) {
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f"}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
+		"runner-pool-gone": func() RunnerFacts {
+			r := runnerOf("linux-3", v1alpha1.RunnerBusy, "", "running a job")
+			r.Object.DeletionTimestamp, r.Until = new(ago(time.Second)), time.Time{}
+			return RunnerFacts{Runner: r, PoolGone: true}
+		},
 		"runner-finished": func() RunnerFacts {
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "job succeeded")
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f", Result: "succeeded", StartedAt: new(ago(time.Minute)), CompletedAt: new(ago(time.Second))}
@@ -282,6 +287,16 @@ func TestOfRunner(t *testing.T) {
 			compare(t, OfRunner(f).Text())
 		})
 	}
+}
+
+// A pool that was deleted is explained by the runners that it left.
+func TestGone(t *testing.T) {
+	working, idle := runnerOf("linux-3", v1alpha1.RunnerBusy, "", "running a job"), runnerOf("linux-4", v1alpha1.RunnerIdle, "", "idle")
+	working.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f", Repository: "acme/app", RunID: 123, Name: "build", StartedAt: new(ago(time.Minute))}
+	f := GoneFacts{Namespace: "ci", Name: "linux", Runners: []Runner{working, idle}, Now: noon}
+	t.Run("pool-gone-undeleted", func(t *testing.T) { compare(t, Gone(f).Text()) })
+	idle.Object.DeletionTimestamp, working.Object.DeletionTimestamp = new(ago(time.Minute)), new(ago(2*time.Minute))
+	t.Run("pool-gone", func(t *testing.T) { compare(t, Gone(f).Text()) })
 }
 
 func TestWhatARunnerWaitsFor(t *testing.T) {

@@ -16,6 +16,11 @@ type PoolFacts struct {
 	Pool *v1alpha1.RunnerPool
 	// ScaleSet is the pool's record of what exists on GitHub; nil if there is none, or it isn't known.
 	ScaleSet *v1alpha1.ScaleSet
+	// Connection is the condition Ready of its GitHubConnection; nil if it isn't known.
+	Connection *Condition
+	// Source is the PoolSource that applies it, as NAMESPACE/NAME, and Applied its condition Ready; nil if none does, or it isn't known.
+	Source  string
+	Applied *Condition
 	// Runners of the pool, sorted by name.
 	Runners []Runner
 	// Kept is the pod of a runner that failed, as NAMESPACE/NAME, which is kept; "" for none.
@@ -111,8 +116,9 @@ type JobFacts struct {
 	URL JobURL
 	// RunsOn are the labels that the job asks for; none if they aren't known.
 	RunsOn []string
-	// Pods of the job's workflow run.
-	Pods []JobPod
+	// Pods of the job's workflow run. Unseen is true if not all runners could be read.
+	Pods   []JobPod
+	Unseen bool
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
 	Pools []PoolFacts
 	// Events by NAMESPACE/NAME of the pools that count GitHub's events.

@@ -29,7 +29,7 @@ func (f *PoolFacts) closed() *Held {
 		listening := ConditionOf(f.ScaleSet.Status.Conditions, v1alpha1.ListeningCondition)
 		switch {
 		case listening == nil:
-			return &Held{What: "intake", Reason: "no message session was opened yet"}
+			return &Held{What: "intake", Reason: with("no message session was opened yet", f.whyUnready())}
 		case listening.Status != metav1.ConditionTrue:
 			return &Held{What: "intake", Reason: "no message session is open: " + listening.words(), Since: &listening.Since}
 		}
@@ -38,6 +38,18 @@ func (f *PoolFacts) closed() *Held {
 		return &Held{What: "intake", Reason: ready.words(), Since: &ready.Since}
 	}
 	return nil
+}
+
+// whyUnready says why the pool isn't ready, and why its connection isn't if that is the cause; "" if it is ready.
+func (f *PoolFacts) whyUnready() string {
+	ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	switch {
+	case !ready.isFalse():
+		return ""
+	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
+		return fmt.Sprintf("GitHubConnection %s isn't ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.words())
+	}
+	return ready.words()
 }
 
 // otherGroup says in which runner group GitHub has the scale set, if the pool declares another; else "".

@@ -45,6 +45,7 @@ type JobAnswer struct {
 
 	title  string
 	runsOn []string
+	unseen bool
 	now    time.Time
 }
 
@@ -77,8 +78,10 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open    bool     // accepts jobs
-	sources []string // of a REST pool that counts no events: what sets the number of its runners
+	open bool // accepts jobs
+	// starting says why its runners don't start.
+	starting []string
+	sources  []string // of a REST pool that counts no events: what sets the number of its runners
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -99,7 +102,7 @@ type Offer struct {
 func Job(f JobFacts) JobAnswer {
 	a := JobAnswer{
 		Repository: f.URL.Repository(), RunID: f.URL.RunID, JobID: f.URL.JobID, Unknown: f.Unknown,
-		title: f.URL.String(), runsOn: f.RunsOn, now: f.Now,
+		title: f.URL.String(), runsOn: f.RunsOn, unseen: f.Unseen, now: f.Now,
 	}
 	for _, p := range f.Pods {
 		if p.Job.RunID == f.URL.RunID && strings.EqualFold(p.Job.Repository, a.Repository) {
@@ -111,7 +114,7 @@ func Job(f JobFacts) JobAnswer {
 	}
 	if i := slices.IndexFunc(a.Found, func(j FoundJob) bool { return j.Certain }); i >= 0 {
 		a.Found = a.Found[i : i+1]
-		a.Summary = fmt.Sprintf("It isn't waiting: runner %s of RunnerPool %s has it.", a.Found[0].Runner, a.Found[0].Pool)
+		a.Summary = a.Found[0].words()
 		return a
 	}
 	for i := range f.Pools {
@@ -136,6 +139,14 @@ func Job(f JobFacts) JobAnswer {
 		a.Unknown = append(a.Unknown, "which jobs of the run pools know of: ask with the address of the job, which ends in /job/JOB_ID")
 	}
 	return a
+}
+
+// words say that the runner has the job, or had it.
+func (j *FoundJob) words() string {
+	if j.Job.CompletedAt != nil {
+		return fmt.Sprintf("It isn't waiting: it has ended. Runner %s of RunnerPool %s had it.", j.Runner, j.Pool)
+	}
+	return fmt.Sprintf("It isn't waiting: runner %s of RunnerPool %s has it.", j.Runner, j.Pool)
 }
 
 // covers reports whether runners of a connection may serve a repository, and whether that is certain.
@@ -186,7 +197,8 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		return c
 	}
 	if !c.open || c.Jobs > c.Runners.Busy {
-		c.Changes = slices.Concat(f.blockers(), f.starting())
+		c.starting = f.starting()
+		c.Changes = slices.Concat(f.blockers(), c.starting)
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds()...)
@@ -256,13 +268,13 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		return false, none + ": " + closed.Reason
 	}
 	isFull, words := f.room(d)
-	switch {
-	case isFull:
-		return false, words + f.maxWords()
-	case why != "":
+	if isFull {
+		words += f.maxWords()
+	}
+	if why != "" {
 		words += "; it isn't ready: " + why
 	}
-	return true, words
+	return !isFull, words
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
@@ -324,35 +336,62 @@ func (a *JobAnswer) summary() string {
 	case len(fit) == 0:
 		return fmt.Sprintf("No pool that serves %s offers all of %s: no runner can take it.", a.Repository, strings.Join(a.runsOn, ", "))
 	case len(a.runsOn) == 0 && len(fit) > 1:
-		return fmt.Sprintf("No runner here has it. %d pools serve %s; which of them it waits for depends on its runs-on (--labels).", len(fit), a.Repository)
+		return fmt.Sprintf("%s %d pools serve %s; which of them it can wait for depends on its runs-on (--labels).", a.nobody(), len(fit), a.Repository)
 	}
 	return a.waits(fit)
 }
 
-// waits says which of the pools that fit it waits for.
+// nobody says that no runner has the job, as far as is known, and what that may mean.
+func (a *JobAnswer) nobody() string {
+	if a.unseen {
+		return "No runner that can be seen has it; another one may, and it may be over."
+	}
+	return "No runner has it now; it may be over."
+}
+
+// waits says which of the pools that fit it waits for, if it does.
 func (a *JobAnswer) waits(fit []Candidate) string {
 	if words := fit[0].missed(); words != "" {
-		return words
+		return a.nobody() + " " + words
 	}
 	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
-		return fmt.Sprintf("No runner here has it, and RunnerPool %s fits: it %s.", fit[i].Pool, fit[i].Situation)
+		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
-		return fmt.Sprintf("No runner here has it, and RunnerPool %s %s. So GitHub has not assigned it there, or did a moment ago.", fit[i].Pool, fit[i].Situation)
+		where := "GitHub has not assigned it there, or did a moment ago"
+		if c := &fit[i]; c.Jobs > c.Runners.Busy {
+			where = strings.Join(append([]string{"it may be one of those without a runner"}, c.starting...), ". ")
+		}
+		return fmt.Sprintf("%s RunnerPool %s %s: if it waits, %s.", a.nobody(), fit[i].Pool, fit[i].Situation, strings.TrimSuffix(where, "."))
 	}
 	only := ""
 	if len(a.runsOn) == 0 {
-		only = " if it asks for nothing but " + strings.Join(fit[0].Labels, ", ")
+		only = " and asks for nothing but " + strings.Join(fit[0].Labels, ", ")
 	}
-	return fmt.Sprintf("It waits for RunnerPool %s%s: it %s.", fit[0].Pool, only, fit[0].Situation)
+	return fmt.Sprintf("%s If it waits%s, it is for RunnerPool %s: it %s.", a.nobody(), only, fit[0].Pool, fit[0].Situation)
 }
 
-// foundWords say how many jobs of the run have a runner here.
+// foundWords say how many jobs of the run have a runner here, or had one.
 func (a *JobAnswer) foundWords() string {
-	jobs := wording.Count(len(a.Found), "job")
-	if a.JobID == 0 {
-		return fmt.Sprintf("Runners here have %s of this run.", jobs)
+	has, had := 0, 0
+	for i := range a.Found {
+		if a.Found[i].Job.CompletedAt != nil {
+			had++
+		} else {
+			has++
+		}
 	}
-	return fmt.Sprintf("Runners here have %s of its run. Whether this one is among them isn't known here.", jobs)
+	of := "of this run"
+	if a.JobID != 0 {
+		of = "of its run"
+	}
+	words := fmt.Sprintf("Runners here have %s %s", wording.Count(has, "job"), of)
+	if had > 0 {
+		words += fmt.Sprintf(", and had %d that ended", had)
+	}
+	if a.JobID != 0 {
+		words += ". Whether this one is among them isn't known here"
+	}
+	return words + "."
 }
 
 // beyond lists what only GitHub knows.
@@ -385,7 +424,7 @@ func (a JobAnswer) Text() string {
 	p.gap()
 	p.line(0, "%s", a.Summary)
 	if len(a.Found) > 0 {
-		p.section("Jobs of this run that runners have")
+		p.section("Jobs of this run that runners have or had")
 		for _, j := range a.Found {
 			p.line(2, "- %s of RunnerPool %s: %s", j.Runner, j.Pool, jobWords(p, &j.Job))
 		}

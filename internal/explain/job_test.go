@@ -58,6 +58,20 @@ func TestJob(t *testing.T) {
 			other.Repository = "acme/other"
 			f.Pods = []JobPod{{Namespace: "ci", Runner: "linux-7", Pool: "linux", Job: job}, {Namespace: "ci", Runner: "linux-8", Pool: "linux", Job: other}}
 		}},
+		"job-ended": {jobPage, func(f *JobFacts) {
+			job := v1alpha1.JobReference{ID: "456", Repository: "acme/app", RunID: 123, Name: "build", StartedAt: new(ago(60e9)), CompletedAt: new(ago(5e9)), Result: "succeeded"}
+			f.Pods = []JobPod{{Namespace: "ci", Runner: "linux-7", Pool: "linux", Job: job}}
+		}},
+		"job-run-ended": {"https://github.com/acme/app/actions/runs/123", func(f *JobFacts) {
+			job := v1alpha1.JobReference{ID: "9b1f", Repository: "acme/app", RunID: 123, Name: "build", StartedAt: new(ago(60e9))}
+			ended := job
+			ended.Name, ended.CompletedAt, ended.Result = "test", new(ago(5e9)), "failed"
+			f.Pods = []JobPod{{Namespace: "ci", Runner: "linux-7", Pool: "linux", Job: job}, {Namespace: "ci", Runner: "linux-8", Pool: "linux", Job: ended}}
+		}},
+		"job-unseen": {jobPage, func(f *JobFacts) {
+			full(f)
+			f.RunsOn, f.Unseen, f.Unknown = []string{"linux", "x64"}, true, []string{"Runners: forbidden"}
+		}},
 		"job-labels-unknown": {jobPage, func(*JobFacts) {}},
 		"job-room":           {jobPage, func(f *JobFacts) { f.RunsOn = []string{"Linux", "x64"} }},
 		"job-full":           {jobPage, func(f *JobFacts) { full(f); f.RunsOn = []string{"linux", "x64"} }},

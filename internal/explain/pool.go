@@ -202,12 +202,29 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 
 // held lists what holds the pool back, and since when.
 func (f *PoolFacts) held() []Held {
-	s, held := &f.Pool.Status, []Held(nil)
+	s, held := &f.Pool.Status, f.heldIntake()
 	add := func(what, condition string) {
 		if c := ConditionOf(s.Conditions, condition); c.isFalse() {
 			held = append(held, Held{What: what, Reason: c.words(), Since: &c.Since})
 		}
 	}
+	add("policy", v1alpha1.PolicyCondition)
+	add("health", v1alpha1.HealthyCondition)
+	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
+		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
+	}
+	if f.Applied.isFalse() {
+		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.words())), Since: &f.Applied.Since})
+	}
+	if words := f.otherGroup(); words != "" {
+		held = append(held, Held{What: "runner group", Reason: words})
+	}
+	return held
+}
+
+// heldIntake lists what keeps jobs from being accepted, or those that are from starting.
+func (f *PoolFacts) heldIntake() []Held {
+	s, held := &f.Pool.Status, []Held(nil)
 	if closed := f.closed(); closed != nil {
 		held = append(held, *closed)
 	}
@@ -218,19 +235,11 @@ func (f *PoolFacts) held() []Held {
 		}
 		held = append(held, h)
 	}
-	add("policy", v1alpha1.PolicyCondition)
-	add("health", v1alpha1.HealthyCondition)
-	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
-		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
-	}
 	if c := ConditionOf(s.Conditions, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.Waiting, "more job")), Since: &c.Since})
 	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
 		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
-	}
-	if words := f.otherGroup(); words != "" {
-		held = append(held, Held{What: "runner group", Reason: words})
 	}
 	return held
 }

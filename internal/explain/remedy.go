@@ -20,7 +20,7 @@ var remedies = map[string]string{
 	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
 	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
-	v1alpha1.GitHubUnavailableReason:     "Wait for GitHub: it is asked again.",
+	v1alpha1.GitHubUnavailableReason:     "Wait: GitHub is asked again. Editing the connection doesn't help, unless GitHub can't be reached at all.",
 	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail, then give the pool's annotation corral.dev/retry another value. Else one is tried from time to time, and the first that works lets the pool go on.",
 	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
@@ -42,7 +42,7 @@ var remedies = map[string]string{
 
 	v1alpha1.ConnectionNotReadyReason:   fixConnection,
 	v1alpha1.CredentialsMissingReason:   "Create the Secret or folder, or the key in it, that the message names.",
-	v1alpha1.CredentialsRefusedReason:   "Put good credentials into the connection's Secret. A restart stops pools that go on with the former ones.",
+	v1alpha1.CredentialsRefusedReason:   "Put good credentials into the connection's Secret.",
 	v1alpha1.PermissionMissingReason:    "Grant the App or the token the right that the message names.",
 	v1alpha1.ScopeNotFoundReason:        "Make another GitHubConnection with the right spec.url, or let the App or token see the organization, repository or enterprise.",
 	v1alpha1.WebhookSecretMissingReason: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
@@ -84,6 +84,33 @@ var remediesOf = map[string]map[string]string{
 // Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
 func Remedy(kind, reason string) string {
 	return cmp.Or(remediesOf[kind][reason], remedies[reason])
+}
+
+// OutageRemedy says what to do about a GitHub that can't be used, by what it answers.
+func OutageRemedy(o *v1alpha1.GitHubOutage) string {
+	switch {
+	case o == nil:
+		return remedies[v1alpha1.GitHubUnavailableReason]
+	case o.Code == 0:
+		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
+	case o.Code < 500:
+		return "Wait: GitHub limits the requests of these credentials, and editing the connection doesn't help. If it lasts, give some pools the connection of another App."
+	}
+	return "Wait: GitHub has trouble (https://www.githubstatus.com), and editing the connection doesn't help. It is asked again."
+}
+
+// RunnerRemedy says what to do about a runner that its cause keeps from starting, or ended; "" where nothing is to be done. What GitHub
+// refused is in the reason of its condition.
+func RunnerRemedy(r *Runner) string {
+	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
+		return OutageRemedy(r.Object.Status.Outage)
+	}
+	if r.Cause == v1alpha1.CauseGitHub {
+		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && remedies[ready.Reason] != "" {
+			return remedies[ready.Reason]
+		}
+	}
+	return CauseRemedy(r.Cause)
 }
 
 // CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.

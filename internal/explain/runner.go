@@ -17,8 +17,9 @@ import (
 // RunnerFacts is what is known of a runner.
 type RunnerFacts struct {
 	Runner Runner
-	// Pool of the runner; nil if it is gone or can't be read.
-	Pool *v1alpha1.RunnerPool
+	// Pool of the runner; nil if it is gone or can't be read. PoolGone is true if it is gone.
+	Pool     *v1alpha1.RunnerPool
+	PoolGone bool
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time
@@ -29,6 +30,8 @@ type RunnerAnswer struct {
 	// Runner and Pool as NAMESPACE/NAME.
 	Runner string `json:"runner"`
 	Pool   string `json:"pool"`
+	// PoolGone is true once the pool was deleted.
+	PoolGone bool `json:"poolGone,omitempty"`
 	RunnerProgress
 	// Revision of its template; Current reports whether the pool creates runners of that revision, absent if it
 	// isn't known.
@@ -78,7 +81,7 @@ type RunnerRegistration struct {
 func OfRunner(f RunnerFacts) RunnerAnswer {
 	r := f.Runner.Object
 	a := RunnerAnswer{
-		Runner: r.Namespace + "/" + r.Name, Pool: r.Namespace + "/" + r.Spec.PoolRef.Name,
+		Runner: r.Namespace + "/" + r.Name, Pool: r.Namespace + "/" + r.Spec.PoolRef.Name, PoolGone: f.PoolGone,
 		RunnerProgress: RunnerProgress{
 			State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause, Since: timeOrNil(f.Runner.Since),
 			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
@@ -90,10 +93,8 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
-	for _, c := range causes {
-		if c.cause == a.Cause && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
-			a.Changes = append(a.Changes, c.remedy)
-		}
+	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
+		a.Changes = append(a.Changes, remedy)
 	}
 	if a.State == v1alpha1.RunnerBusy {
 		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",
@@ -188,6 +189,9 @@ func (a RunnerAnswer) Text() string {
 	field := func(name, text string) { p.line(2, "%-10s %s", name, text) }
 	if a.Cause != "" {
 		field("Cause", string(a.Cause))
+	}
+	if a.PoolGone {
+		field("Pool", "deleted; the runner ends after its job")
 	}
 	if a.EndingSince != nil {
 		field("Ending", "since "+p.when(a.EndingSince.Time))

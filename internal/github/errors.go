@@ -135,6 +135,26 @@ func Summary(err error) string {
 	return err.Error()
 }
 
+// Summarize returns an error with the text of Summary.
+func Summarize(err error) error { return summarized{err} }
+
+type summarized struct{ err error }
+
+func (s summarized) Error() string { return Summary(s.err) }
+func (s summarized) Unwrap() error { return s.err }
+
+// CodeOf returns the HTTP status that keeps GitHub from being used; 0 if there was no answer.
+func CodeOf(err error) int {
+	e := new(Error)
+	switch {
+	case !errors.As(err, &e):
+		return 0
+	case e.Kind == KindRateLimited && e.Status == 0: // it isn't called, as it asked before
+		return http.StatusTooManyRequests
+	}
+	return e.Status
+}
+
 // Unwrap returns the library's error.
 func (e *Error) Unwrap() error { return e.Err }
 

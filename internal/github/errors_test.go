@@ -4,6 +4,7 @@
 package github
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -30,5 +31,23 @@ func TestRetryAfterIsReadInAllForms(t *testing.T) {
 				t.Errorf("got %s; want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestTheCodeThatKeepsGitHubFromBeingUsed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want int
+	}{
+		"an answer":       {NewError(KindUnavailable, "getting", 500, 0, "", nil), 500},
+		"a limit":         {NewError(KindRateLimited, "getting", 403, 0, "secondary rate limit", nil), 403},
+		"a limit obeyed":  {&Error{Kind: KindRateLimited, Next: time.Unix(1, 0)}, 429},
+		"no answer":       {&Error{Kind: KindUnavailable, Silent: true}, 0},
+		"another's error": {errors.New("500"), 0},
+	} {
+		summary := Summarize(tc.err)
+		if got := CodeOf(summary); got != tc.want || summary.Error() != Summary(tc.err) {
+			t.Errorf("%s: %d: %v", name, got, summary)
+		}
 	}
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
+
+	answered func(class string, status int, header http.Header) // nil for nobody
 }
 
 // WithDefaults returns the options with defaults in place of zero values.

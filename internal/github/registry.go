@@ -18,7 +18,9 @@ type Connections struct {
 
 	mu        sync.Mutex
 	byKey     map[string]connection
-	forgotten []func(key string) // called with connections that no longer serve
+	forgotten []func(key string)              // called with connections that no longer serve
+	failing   map[string]map[string]*failures // by key and class of calls
+	onTrouble []func(key string)
 }
 
 type connection struct {
@@ -29,7 +31,7 @@ type connection struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{now: now, byKey: map[string]connection{}}
+	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}}
 }
 
 // Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
@@ -39,8 +41,18 @@ func (c *Connections) Set(key string, creds Credentials) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byKey[key] = connection{creds: creds, hash: creds.Hash() + creds.NetworkHash()}
+	hash := creds.Hash() + creds.NetworkHash()
+	if hash != c.byKey[key].hash {
+		delete(c.failing, key) // of the former ones
+	}
+	c.byKey[key] = connection{creds: creds, hash: hash}
 	return nil
+}
+
+// Serving identifies the credentials that a connection's clients have, by their hash and that of their network; "" for none.
+func (c *Connections) Serving(key string) (hash string) {
+	x, _ := c.get(key)
+	return x.hash
 }
 
 // Serves reports whether a connection has credentials, also for an hour after Drop.
@@ -55,6 +67,7 @@ func (c *Connections) get(key string) (connection, bool) {
 	for key, x := range c.byKey {
 		if !x.dropped.IsZero() && c.now().Sub(x.dropped) >= afterlife {
 			delete(c.byKey, key)
+			delete(c.failing, key)
 			for _, forget := range c.forgotten {
 				forget(key)
 			}

@@ -6,7 +6,10 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // stalling is an outcome that no retry helps until something outside changes.
@@ -44,6 +47,8 @@ func Wait(reason string, after time.Duration, format string, args ...any) error 
 type progressing struct {
 	message string
 	after   time.Duration
+	// starting leaves what is said of the object's generation as it is.
+	starting bool
 }
 
 func (p *progressing) Error() string { return p.message }
@@ -52,6 +57,12 @@ func (p *progressing) Error() string { return p.message }
 // the latest, the given time brings the next look; 0 leaves it to the watch.
 func Progress(after time.Duration, format string, args ...any) error {
 	return &progressing{message: fmt.Sprintf(format, args...), after: after}
+}
+
+// Starting ends a reconciliation that can't say yet how the object is, as this process has only begun: what the status
+// says of this generation holds until more is known. Of another generation it is as Progress.
+func Starting(after time.Duration, format string, args ...any) error {
+	return &progressing{message: fmt.Sprintf(format, args...), after: after, starting: true}
 }
 
 // ReasonOf returns the condition reason an outcome carries, or fallback for a
@@ -72,8 +83,13 @@ func IsStalled(err error) bool {
 	return errors.As(err, &s)
 }
 
-// IsProgress says whether the outcome is a Progress.
+// IsProgress says whether the outcome is a Progress or a Starting.
 func IsProgress(err error) bool {
 	p := new(progressing)
 	return errors.As(err, &p)
+}
+
+// isCalm says whether the outcome is a wait that belongs to the course of things, and no trouble.
+func isCalm(err error) bool {
+	return slices.Contains([]string{v1alpha1.DrainingReason, v1alpha1.SessionRefusedReason}, ReasonOf(err, ""))
 }

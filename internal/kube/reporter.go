@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -60,6 +62,9 @@ type Reporter struct {
 	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
 	// event of theirs is told by Event. With Gathered, only their troubles are news.
 	Quiet bool
+	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted and can't go: one cause is
+	// told once.
+	Mirrored bool
 	// Gathered puts off writes that bring no news; nil writes each change at once.
 	Gathered *Gathered
 	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
@@ -83,6 +88,8 @@ type Done struct {
 	After time.Duration
 	// Urgent writes the status at once, also if its writes are gathered.
 	Urgent bool
+	// Elsewhere is true of an outcome that another object tells of, as it is its cause: it is neither an event nor a line.
+	Elsewhere bool
 	// Unready, when set, is the reason for Ready=False although nothing failed (as when
 	// suspended).
 	Unready string
@@ -113,6 +120,8 @@ func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
+	a.keepBeginnings()
+	a.note(ctx, result, outcome)
 	if wait := a.putOff(done, outcome); wait > 0 {
 		if retry != nil {
 			return ctrl.Result{}, retry
@@ -125,7 +134,9 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 	if err := a.Save(ctx); err != nil {
 		return ctrl.Result{}, errors.Join(retry, err)
 	}
-	a.tell(ctx, outcome)
+	if !done.Elsewhere {
+		a.tell(ctx, outcome)
+	}
 	return result, retry
 }
 
@@ -140,7 +151,7 @@ func (a *Attempt) Save(ctx context.Context) error {
 		return err
 	}
 	if lost := a.saved.LostStatus(); lost != "" {
-		log.FromContext(ctx).Info("The status can't be read and is written anew", "error", lost)
+		Warn(ctx, "The status can't be read and is written anew", "error", lost)
 	}
 	written := a.obj.DeepCopyObject().(Object)
 	answer := written.DeepCopyObject().(Object)
@@ -178,6 +189,8 @@ func (a *Attempt) patch() (client.Patch, error) {
 func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	stall, wait, progress := new(stalling), new(waiting), new(progressing)
 	switch {
+	case errors.As(outcome, &progress) && progress.starting && a.isSaid():
+		return ctrl.Result{RequeueAfter: progress.after}, nil
 	case errors.As(outcome, &progress):
 		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", progress.message)
 		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
@@ -204,26 +217,71 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: done.After}, nil
 }
 
+// keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
+// it is wrong must not be lost by it.
+func (a *Attempt) keepBeginnings() {
+	is := slices.Clone(a.obj.GetConditions())
+	for i := range is {
+		was := conditions.Get(a.before, is[i].Type)
+		if was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason {
+			is[i].LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	a.obj.SetConditions(is)
+}
+
+// isSaid reports whether the status says how the object's generation is.
+func (a *Attempt) isSaid() bool {
+	ready := conditions.Get(a.obj, v1alpha1.ReadyCondition)
+	return ready != nil && ready.ObservedGeneration == a.obj.GetGeneration()
+}
+
 func (a *Attempt) retrying(reason string, outcome error) {
 	message := wording.Truncate(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
 }
 
-// tell speaks of a change of Ready, once; that it was tried again in vain is none.
+// numbers are those of a message that counts what fails, or names one of the runners that do.
+var numbers = regexp.MustCompile(`\d+`)
+
+// gist is what is new of a condition's message if it differs.
+func gist(c *metav1.Condition) string {
+	message := wording.WithoutNextTry(c.Message)
+	if c.Reason == v1alpha1.RunnersFailingReason || c.Reason == v1alpha1.QuotaExceededReason {
+		return numbers.ReplaceAllString(message, "")
+	}
+	return message
+}
+
+// isMirrored reports whether another object tells of the outcome.
+func (a *Attempt) isMirrored(outcome error) bool {
+	return a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome))
+}
+
+// isKnown reports whether a condition says what it said before.
+func isKnown(was, is *metav1.Condition, outcome error) bool {
+	return was != nil && was.Status == is.Status && was.Reason == is.Reason && (gist(was) == gist(is) || isCalm(outcome))
+}
+
+// tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
+// when it begins.
 func (a *Attempt) tell(ctx context.Context, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && wording.WithoutNextTry(was.Message) == wording.WithoutNextTry(is.Message) {
+	if is == nil || a.isMirrored(outcome) || isKnown(was, is, outcome) {
 		return
 	}
-	kind := corev1.EventTypeNormal
-	if is.Status == metav1.ConditionFalse && outcome != nil {
-		kind = corev1.EventTypeWarning
+	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended
+		return
+	}
+	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info
+	if is.Status == metav1.ConditionFalse && outcome != nil && !isCalm(outcome) {
+		kind, say = corev1.EventTypeWarning, func(msg string, about ...any) { Warn(ctx, msg, about...) }
 	}
 	if !a.reporter.Quiet {
 		a.reporter.EventAbout(a.obj, a.about, kind, is.Reason, is.Message)
 	}
-	log.FromContext(ctx).Info("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
+	say("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
 }
 
 // Event records an event about an object; the reason is a condition reason or a

@@ -25,6 +25,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // bench is a reporter over a fake cluster with one pool, and what it did.
@@ -192,6 +193,36 @@ func TestWhatDoesNotChangeIsNeitherWrittenNorTold(t *testing.T) {
 	}
 	if b.writes != 1 || len(b.events) != 1 {
 		t.Errorf("%d writes and %d events for one change", b.writes, len(b.events))
+	}
+}
+
+// What is wrong is wrong since it began, and it is one event, however often it is tried again.
+func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
+	b := newBench(t)
+	begun := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	for i, outcome := range []error{
+		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now())),
+		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now().Add(time.Hour))),
+		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 502; %s", wording.NextTry(time.Now())),
+		kube.Stall(v1alpha1.CredentialsRefusedReason, "GitHub answered 401"),
+	} {
+		pool := b.pool(t)
+		for i := range pool.Status.Conditions {
+			pool.Status.Conditions[i].LastTransitionTime = begun
+		}
+		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, outcome); err != nil {
+			t.Fatal(err)
+		}
+		ready := conditions.Get(b.pool(t), v1alpha1.ReadyCondition)
+		if isOf := ready.LastTransitionTime.Equal(&begun); isOf != (i == 1 || i == 2) {
+			t.Errorf("%d: %q since %s", i, ready.Message, ready.LastTransitionTime)
+		}
+		if ready.Message != outcome.Error() {
+			t.Errorf("%d: %q isn't written", i, outcome)
+		}
+	}
+	if len(b.events) != 3 {
+		t.Errorf("%d events", len(b.events))
 	}
 }
 

@@ -5,6 +5,8 @@ package scaling
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -55,6 +57,20 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 		c.Last = at
 	}
 	return c
+}
+
+// said are the words of Row.
+var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (.*)\)$`)
+
+// Recall reads the words of a circuit that another process left open, whose last failure was at a time. None of its failures are the template's own,
+// as those were acted on. It is closed if the words are others.
+func Recall(revision, words string, last time.Time) Circuit {
+	parts := said.FindStringSubmatch(wording.WithoutNextTry(words))
+	if parts == nil {
+		return Circuit{Revision: revision}
+	}
+	n, _ := strconv.Atoi(parts[1]) // 0 of what is no number: closed
+	return Circuit{Revision: revision, Failures: n, Cause: v1alpha1.RunnerCause(parts[2]), Message: parts[3], First: last, Last: last}
 }
 
 // IsNewer reports whether what began at a time began after the last failure. Kubernetes cuts

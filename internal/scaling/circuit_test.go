@@ -95,3 +95,21 @@ func TestOnlyFailuresThatTheTemplateOwnsSpeakAgainstIt(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// What the words of an open circuit say is read back by the next process; other words open none.
+func TestACircuitIsRecalledByItsWords(t *testing.T) {
+	at := time.Unix(1_000_000, 0)
+	c := scaling.Circuit{Revision: "r1"}
+	for range 5 {
+		c = c.Failed(v1alpha1.CauseImagePull, "no such image (a);\nlook", at, at)
+	}
+	got := scaling.Recall("r1", c.String(), at)
+	if got.String() != c.String() || !got.Open() || got.Last != at || got.Owned != 0 {
+		t.Errorf("%q is recalled as %+v", c, got)
+	}
+	for _, words := range []string{"", "fewer than 3 runners failed in a row", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
+		if c := scaling.Recall("r1", words, at); c.Open() {
+			t.Errorf("%q is recalled as %+v", words, c)
+		}
+	}
+}

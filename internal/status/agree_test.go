@@ -6,6 +6,9 @@ package status
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +72,118 @@ func sessions() []variant {
 	}
 }
 
+// reasonsIn are those of a kind's page in docs/spec by which its condition Ready is not True.
+func reasonsIn(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs/spec", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, line := range strings.Split(string(text), "\n") {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !strings.HasPrefix(cell, "False") && !strings.HasPrefix(cell, "Unknown") {
+			continue
+		}
+		for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+			if _, isReason := ranks[m[1]]; isReason && !slices.Contains(reasons, m[1]) {
+				reasons = append(reasons, m[1])
+			}
+		}
+	}
+	if len(reasons) < 5 {
+		t.Fatalf("%s has the reasons %q alone", page, reasons)
+	}
+	return reasons
+}
+
+var quoted = regexp.MustCompile("`(\\w+)`")
+
+// outages are what GitHub does instead of what it is asked for.
+var outages = map[string]*v1alpha1.GitHubOutage{"500": {Code: 500}, "429": {Code: 429}, "no answer": {}}
+
+// records are the states of a scale set by its condition Ready, as its page has them. All but the first have no session.
+func records(t *testing.T) []variant {
+	t.Helper()
+	fail := func(reason string, outage *v1alpha1.GitHubOutage) func(*Snapshot) {
+		return func(s *Snapshot) {
+			status := &scaleSet(s).Status
+			status.Outage = outage
+			fails(&status.Conditions, reason, "message of "+reason)
+			is(&status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
+		}
+	}
+	all := []variant{{"record ready", func(*Snapshot) {}}}
+	for _, reason := range reasonsIn(t, "scaleset.md") {
+		all = append(all, variant{"record " + reason, fail(reason, nil)})
+	}
+	for name, outage := range outages {
+		all = append(all, variant{"record " + name, fail(v1alpha1.GitHubUnavailableReason, outage)})
+	}
+	return all
+}
+
+// connections are the states of a connection, as its page has them and beyond its conditions.
+func connections(t *testing.T) []variant {
+	t.Helper()
+	of := func(s *Snapshot) *v1alpha1.GitHubConnectionStatus { return &s.Connections[0].Status }
+	all := []variant{
+		{"connection ready", func(*Snapshot) {}},
+		{"no connection", func(s *Snapshot) { s.Connections = nil }},
+		{"connection never looked at", func(s *Snapshot) { *of(s) = v1alpha1.GitHubConnectionStatus{ObservedGeneration: -1} }},
+		{"connection under way", func(s *Snapshot) {
+			is(&of(s).Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "reconciling")
+		}},
+		{"token ends", func(s *Snapshot) { of(s).TokenExpires = &metav1.Time{Time: noon.Add(time.Hour)} }},
+	}
+	for _, reason := range reasonsIn(t, "githubconnection.md") {
+		all = append(all, variant{"connection " + reason, func(s *Snapshot) { fails(&of(s).Conditions, reason, "message of "+reason) }})
+	}
+	for name, outage := range outages {
+		all = append(all, variant{"connection " + name, func(s *Snapshot) {
+			fails(&of(s).Conditions, v1alpha1.GitHubUnavailableReason, "GitHub: "+name)
+			of(s).Outage = outage
+		}})
+	}
+	for _, reason := range []string{v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason, v1alpha1.GitHubUnavailableReason} {
+		all = append(all, variant{"former credentials, " + reason, func(s *Snapshot) {
+			fails(&of(s).Conditions, reason, "message of "+reason)
+			of(s).FormerCredentials = true
+		}})
+	}
+	return all
+}
+
+// policies are the states of a policy of the pool's namespace, and of one of the cluster.
+func policies() []variant {
+	guard := func(s *Snapshot, namespaces ...string) *v1alpha1.ClusterRunnerPolicy {
+		p := v1alpha1.ClusterRunnerPolicy{ObjectMeta: of("", "guard")}
+		p.Spec.Namespaces, p.Status.ObservedGeneration = namespaces, 1
+		is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "loaded")
+		s.ClusterPolicies = append(s.ClusterPolicies, p)
+		return &s.ClusterPolicies[0]
+	}
+	invalid := func(conditions *[]metav1.Condition) { fails(conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3") }
+	failed := func(s *Snapshot, reason string) {
+		is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, reason, "RunnerPolicy/ci/limits: TimedOut")
+	}
+	return []variant{
+		{"policy ready", func(*Snapshot) {}},
+		{"no policy", func(s *Snapshot) { s.Policies = nil }},
+		{"policy never looked at", func(s *Snapshot) { s.Policies[0].Status = v1alpha1.RunnerPolicyStatus{ObservedGeneration: -1} }},
+		{"policy invalid", func(s *Snapshot) { invalid(&s.Policies[0].Status.Conditions) }},
+		{"policy invalid, and asked", func(s *Snapshot) { invalid(&s.Policies[0].Status.Conditions); failed(s, v1alpha1.PolicyFailedReason) }},
+		{"policy retried", func(s *Snapshot) {
+			fails(&s.Policies[0].Status.Conditions, v1alpha1.ProgressingWithRetryReason, "loading the policy: killed")
+		}},
+		{"policy times out", func(s *Snapshot) { failed(s, v1alpha1.PolicyFailedReason) }},
+		{"policy never decided", func(s *Snapshot) { pool(s).Status.Decision = nil; failed(s, v1alpha1.PolicyPendingReason) }},
+		{"guard rail ready", func(s *Snapshot) { guard(s) }},
+		{"guard rail invalid", func(s *Snapshot) { invalid(&guard(s).Status.Conditions); failed(s, v1alpha1.PolicyFailedReason) }},
+		{"guard rail of others invalid", func(s *Snapshot) { invalid(&guard(s, "qa").Status.Conditions) }},
+	}
+}
+
 // decisions are what was decided.
 func decisions() []variant {
 	decided := func(change func(*v1alpha1.RunnerPool, *v1alpha1.Decision)) func(*Snapshot) {
@@ -114,38 +229,32 @@ func modes() []variant {
 	}
 }
 
-// others are the states of what else there is.
+// others are troubles of a pool beside its condition Ready.
 func others() []variant {
-	all := []variant{
+	return []variant{
 		{"fine", func(*Snapshot) {}},
-		{"no connection", func(s *Snapshot) { s.Connections = nil }},
-		{"policy invalid", func(s *Snapshot) {
-			fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3")
-		}},
-		{"policy fails", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, "RunnerPolicy/ci/limits: TimedOut")
-		}},
 		{"runners fail", func(s *Snapshot) {
 			is(&pool(s).Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed")
+		}},
+		{"template denied", func(s *Snapshot) {
+			is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "no root")
 		}},
 		{"update held", func(s *Snapshot) {
 			pool(s).Status.Update = &v1alpha1.UpdateStatus{From: "a", To: "b", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "paused"}
 			is(&pool(s).Status.Conditions, v1alpha1.UpdatedCondition, metav1.ConditionFalse, v1alpha1.UpdateHeldReason, "paused")
 		}},
 	}
-	for reason := range ofConnection {
-		all = append(all, variant{"connection " + reason, func(s *Snapshot) { fails(&s.Connections[0].Status.Conditions, reason, "message of "+reason) }})
-	}
-	return all
 }
 
-// TestNothingContradicts takes an installation through the states of its pool, session, decision and mode, each with each, and those of
-// pool and session with those of connections and policies. It compares what the columns of `kubectl get`, explain pool, explain job
-// and status say of each.
+// TestNothingContradicts takes an installation through the states of its pool, connection, session, policies, decision and mode, as far as
+// they meet. It compares what the columns of `kubectl get`, explain pool, explain job and status say of each.
 func TestNothingContradicts(t *testing.T) {
 	for name, sides := range map[string][][]variant{
-		"by the pool":   {readiness(), sessions(), decisions(), modes()},
-		"by the others": {others(), readiness(), sessions(), idleOrNot},
+		"by the pool":                        {readiness(), sessions(), decisions(), modes()},
+		"by its conditions":                  {others(), readiness(), sessions(), idleOrNot},
+		"by its connection":                  {connections(t), readiness(), records(t)},
+		"by its policies":                    {policies(), readiness(), sessions(), idleOrNot},
+		"by its connection and its policies": {connections(t), policies(), records(t), readiness()[:5]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			states := 0
@@ -163,7 +272,7 @@ func TestNothingContradicts(t *testing.T) {
 				}
 				return len(wrong) == 0
 			})
-			if states < 5000 {
+			if states < 2500 {
 				t.Errorf("only %d states", states)
 			}
 		})
@@ -191,7 +300,7 @@ func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 // contradictions are what is said of a pool here and not there.
 func contradictions(s *Snapshot) []string {
 	p := pool(s)
-	f := explain.PoolFacts{Pool: p, Now: s.Now}
+	f := explain.PoolFacts{Pool: p, Now: s.Now, Policies: policyFacts(s)}
 	if len(s.ScaleSets) > 0 && scaleSet(s).Spec.PoolUID == string(p.UID) {
 		f.ScaleSet = scaleSet(s)
 	}
@@ -227,7 +336,61 @@ func contradictions(s *Snapshot) []string {
 		claim(strings.Contains(text, one.Do) || changesSay(one.Reason), "status advises %q, and explain doesn't:\n%s", one.Do, text)
 	}
 	compareJob(f, answer, claim)
+	compareOthers(s, &page, text, claim)
 	return wrong
+}
+
+// policyFacts are the policies that are asked about the pool, as corral explain has them.
+func policyFacts(s *Snapshot) []explain.Policy {
+	var all []explain.Policy
+	for i := range s.Policies {
+		p := &s.Policies[i]
+		all = append(all, explain.Policy{Policy: "RunnerPolicy/ci/" + p.Name, Ready: explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)})
+	}
+	for i := range s.ClusterPolicies {
+		if p := &s.ClusterPolicies[i]; len(p.Spec.Namespaces) == 0 {
+			all = append(all, explain.Policy{Policy: "ClusterRunnerPolicy/" + p.Name, Ready: explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)})
+		}
+	}
+	return all
+}
+
+// compareOthers holds what is said of the pool's connection and policies against what they say.
+func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string, ...any)) {
+	finding := func(of string) *Finding {
+		for i := range page.Findings {
+			if f := &page.Findings[i]; slices.Contains(f.Objects, of) && f.Severity != Ahead {
+				return f
+			}
+		}
+		return nil
+	}
+	amiss := func(of string, ready *explain.Condition) *Finding {
+		f := finding(of)
+		claim((f == nil) == (ready != nil && ready.Status == metav1.ConditionTrue), "%s is %+v, and status says:\n%s", of, ready, page.Text())
+		return f
+	}
+	for _, p := range policyFacts(s) {
+		amiss(p.Policy, p.Ready)
+		isReady := p.Ready != nil && p.Ready.Status == metav1.ConditionTrue
+		claim(strings.Contains(text, p.Policy+" (enforced): ready\n") == isReady, "%s is %+v, and explain says:\n%s", p.Policy, p.Ready, text)
+	}
+	if len(s.Connections) == 0 {
+		return
+	}
+	c := &s.Connections[0]
+	ready := explain.ConditionOf(c.Status.Conditions, v1alpha1.ReadyCondition)
+	f := amiss("GitHubConnection/ci/acme", ready)
+	if f == nil || ready == nil {
+		return
+	}
+	isAway, o := ready.Reason == v1alpha1.GitHubUnavailableReason, c.Status.Outage
+	claim(!isAway || f.Do == explain.OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
+	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "don't restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
+	ofPool := explain.ConditionOf(pool(s).Status.Conditions, v1alpha1.ReadyCondition)
+	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && ofConnection[ofPool.Reason] && f.Severity != Note {
+		claim(slices.Contains(f.Objects, "RunnerPool/ci/linux-01"), "the pool isn't ready by its connection, and status says:\n%s", page.Text())
+	}
 }
 
 // changesSay is true of reasons about which explain says more than status does.

@@ -14,93 +14,96 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 )
 
-const (
-	// leaseGrace is how long a lease may go without being renewed: a leader renews it every 2 s, and one that is lost is followed
-	// within 15 s. The rest is for clocks that differ.
-	leaseGrace = time.Minute
-	// lookGrace is how long a controller may take to look at a change.
-	lookGrace = time.Minute
-)
+// lookGrace is how long a controller may take to look at a change.
+const lookGrace = time.Minute
 
-// isDead reports whether nobody renews a lease.
-func (s *Snapshot) isDead(l Lease) bool {
-	return l.Holder == "" || s.Now.Sub(l.Renewed.Time) > leaseGrace
+// isLeaderless reports whether nobody renews any lease.
+func (v view) isLeaderless() bool {
+	for _, l := range v.Leases {
+		if !l.Lost {
+			return false
+		}
+	}
+	return len(v.Leases) > 0
 }
 
-// lookAtControllers finds leases that nobody renews.
-func (w *world) lookAtControllers() {
-	dead := 0
-	var all []string
-	for i := range w.Pools {
-		all = append(all, w.Pools[i].Namespace+"/"+w.Pools[i].Name)
+// checkControllers finds leases that nobody renews. If somebody renews another, whose pools suffer isn't known.
+func checkControllers(v view) symptoms {
+	var all symptoms
+	var pools []string
+	if v.isLeaderless() {
+		for i := range v.Pools {
+			pools = append(pools, nameOf(&v.Pools[i]))
+		}
 	}
-	for _, l := range w.Leases {
-		if !w.isDead(l) {
+	for _, l := range v.Leases {
+		if !l.Lost {
 			continue
 		}
-		dead++
 		message := fmt.Sprintf("Lease %s: %s renewed it last", l.Name, l.Holder)
 		if l.Holder == "" {
 			message = fmt.Sprintf("Lease %s: its holder gave it up, and nobody took it", l.Name)
 		}
-		w.add(symptom{
-			key: noLeaderReason, of: object{kind: "Lease", name: l.Name}, reason: noLeaderReason, rank: rank{severity: Critical, what: "no controller works"},
-			message: message, since: l.Renewed.Time, pools: all,
+		all = append(all, symptom{
+			key: noLeaderReason, of: object{kind: leaseKind, name: l.Name}, reason: noLeaderReason, rank: rank{severity: Critical, what: "no controller works"},
+			message: message, since: l.Renewed.Time, pools: pools,
 			do: "Look at the controller's pods: kubectl get pods -n corral-system. Running jobs go on; no runner is started or ended.",
 		})
 	}
-	switch {
-	case dead == 0:
-	case dead == len(w.Leases):
-		w.dead = noLeaderReason
-	default: // whose pools suffer isn't known
-		for i := range w.symptoms {
-			w.symptoms[i].pools = nil
-		}
-	}
+	return all
 }
 
-// owned is an object of ours.
-type owned interface {
+// watched is an object that a controller looks at.
+type watched interface {
 	metav1.Object
 	GetConditions() []metav1.Condition
 }
 
-// ready returns an object's Ready condition, and enters a symptom if no controller looks at the object as it is; then what its status
-// says may be of the past, and nil is returned if it never said anything.
-func (w *world) ready(of object, o owned, observed int64, handled string) *explain.Condition {
-	ready := explain.ConditionOf(o.GetConditions(), v1alpha1.ReadyCondition)
-	since, why := w.unlooked(o, observed, handled, ready)
+// seen is an object, and what its status says of the last look at it.
+type seen struct {
+	of     object
+	object watched
+	// observed is the generation that was looked at, handled the last request to look.
+	observed int64
+	handled  string
+}
+
+func (s seen) ready() *explain.Condition {
+	return explain.ConditionOf(s.object.GetConditions(), v1alpha1.ReadyCondition)
+}
+
+// checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.
+func checkLook(v view, s seen) symptoms {
+	since, why := s.unlooked(v.Now)
 	if why == "" {
-		return ready
+		return nil
 	}
-	s := symptom{
-		key: notLookedAtReason, of: of, reason: notLookedAtReason, rank: rank{severity: Error, what: "no controller has looked at it"},
+	one := symptom{
+		key: notLookedAtReason, of: s.of, reason: notLookedAtReason, rank: rank{severity: Error, what: "no controller has looked at it"},
 		message: why, since: since, do: "See that a controller works and watches the namespace (--watch-namespaces), and read its log.",
 	}
-	if w.dead != "" {
-		s.key = w.dead
+	if v.isLeaderless() {
+		one.key = noLeaderReason
 	}
-	w.add(s)
-	return ready
+	return symptoms{one}
 }
 
 // unlooked says since when an object waits for a controller, and for what; "" if it doesn't, or not for long.
-func (w *world) unlooked(o owned, observed int64, handled string, ready *explain.Condition) (since time.Time, why string) {
+func (s seen) unlooked(now time.Time) (since time.Time, why string) {
 	switch {
-	case observed < 0 || ready == nil:
-		since, why = o.GetCreationTimestamp().Time, "it has no status yet"
-	case observed < o.GetGeneration():
-		since, why = changed(o), "its spec changed since it was looked at"
+	case s.observed < 0 || s.ready() == nil:
+		since, why = s.object.GetCreationTimestamp().Time, "it has no status yet"
+	case s.observed < s.object.GetGeneration():
+		since, why = changed(s.object), "its spec changed since it was looked at"
 	default:
-		asked, ok := meta.ReconcileAnnotationValue(o.GetAnnotations())
+		asked, ok := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
 		at, err := time.Parse(time.RFC3339Nano, asked)
-		if !ok || err != nil || asked == handled {
+		if !ok || err != nil || asked == s.handled {
 			return time.Time{}, ""
 		}
 		since, why = at, "it was asked to be looked at by "+meta.ReconcileRequestAnnotation
 	}
-	if w.Now.Sub(since) < lookGrace {
+	if now.Sub(since) < lookGrace {
 		return time.Time{}, ""
 	}
 	return since, why
@@ -116,3 +119,6 @@ func changed(o metav1.Object) time.Time {
 	}
 	return at
 }
+
+// isAmiss reports whether an object's condition Ready is there and not True.
+func isAmiss(c *explain.Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }

@@ -7,94 +7,101 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 )
 
-// lookAtConnections finds connections that aren't ready, and the pools that use them.
-func (w *world) lookAtConnections() {
-	users := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
-	for i := range w.Connections {
-		c := &w.Connections[i]
-		of := object{connectionKind, c.Namespace, c.Name}
-		ready := w.ready(of, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt)
+// checkConnections finds connections that aren't ready, or soon won't be, and the pools that use them.
+func checkConnections(v view) symptoms {
+	var all symptoms
+	users := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
+	for i := range v.Connections {
+		c := &v.Connections[i]
+		s := seen{object{connectionKind, c.Namespace, c.Name}, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt}
+		all = append(all, checkLook(v, s)...)
+		if ready := s.ready(); isAmiss(ready) {
+			all = append(all, connectionAmiss(c, s.of, ready, users[s.of.key()]))
+		}
+		if end := c.TokenEnds(v.Now); end != nil {
+			all = append(all, symptom{
+				key: tokenEndsReason + "|" + s.of.String(), of: s.of, reason: tokenEndsReason, rank: rank{severity: Ahead, what: "a token ends"},
+				message: "GitHub refuses the token from then on", by: end.Time, pools: users[s.of.key()],
+				do: "Make another token on GitHub, and put it into the connection's Secret: pools go on without a pause.",
+			})
+		}
+	}
+	return all
+}
+
+// connectionAmiss is a connection that isn't ready.
+func connectionAmiss(c *v1alpha1.GitHubConnection, of object, ready *explain.Condition, users []string) symptom {
+	s := conditionOf(of, ready)
+	s.pools, s.goOn = users, c.Status.FormerCredentials
+	if s.reason == v1alpha1.GitHubUnavailableReason {
+		return s.during(c.Status.Outage)
+	}
+	s.key = s.reason + "|" + of.String() // each connection has credentials of its own
+	if s.reason == v1alpha1.WebhookSecretMissingReason || s.rank.severity == Note {
+		s.pools = nil // its pools go on
+	}
+	if c.Status.FormerCredentials {
+		s.do += " Until then don't restart the controller: pools go on with the former ones, and a restart stops them."
+	}
+	return s
+}
+
+// checkPolicies finds policies that can't be asked.
+func checkPolicies(v view) symptoms {
+	var all symptoms
+	check := func(s seen) {
+		all = append(all, checkLook(v, s)...)
+		if ready := s.ready(); isAmiss(ready) {
+			one := conditionOf(s.of, ready)
+			one.key = one.reason + "|" + s.of.String()
+			all = append(all, one)
+		}
+	}
+	for i := range v.Policies {
+		p := &v.Policies[i]
+		check(seen{object{policyKind, p.Namespace, p.Name}, p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt})
+	}
+	for i := range v.ClusterPolicies {
+		p := &v.ClusterPolicies[i]
+		check(seen{object{clusterPolicyKind, "", p.Name}, p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt})
+	}
+	return all
+}
+
+// checkSources finds sources whose last revision isn't in force, and those that weren't read for long.
+func checkSources(v view) symptoms {
+	var all symptoms
+	pools := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
+	for i := range v.Sources {
+		src := &v.Sources[i]
+		s := seen{object{sourceKind, src.Namespace, src.Name}, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt}
+		all = append(all, checkLook(v, s)...)
+		ready := s.ready()
 		if !isAmiss(ready) {
 			continue
 		}
-		s := w.condition(of, ready)
-		if s.reason != v1alpha1.GitHubUnavailableReason {
-			s.key = s.reason + "|" + of.String() // each connection has credentials of its own
+		one := conditionOf(s.of, ready)
+		if one.pools, one.goOn = pools[s.of.key()], true; one.rank.severity == Note { // else its trouble says it
+			one.key, one.pools = one.key+"|"+sourceKind, nil
+			all = append(all, checkRead(v, s.of, src, ready)...)
 		}
-		s.pools = users[of.key()]
-		if s.reason == v1alpha1.WebhookSecretMissingReason || s.rank.severity == Note {
-			s.pools = nil // its pools go on
-		}
-		w.add(s)
+		all = append(all, one)
 	}
+	return all
 }
 
-// poolsBy lists the pools, as NAMESPACE/NAME, by what they belong to.
-func (w *world) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
-	pools := map[string][]string{}
-	for i := range w.Pools {
-		p := &w.Pools[i]
-		pools[owner(p)] = append(pools[owner(p)], p.Namespace+"/"+p.Name)
+// checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't
+// known.
+func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *explain.Condition) symptoms {
+	if v.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
+		return nil
 	}
-	return pools
-}
-
-// lookAtPolicies finds policies that can't be asked.
-func (w *world) lookAtPolicies() {
-	look := func(of object, o owned, s *v1alpha1.RunnerPolicyStatus) {
-		if ready := w.ready(of, o, s.ObservedGeneration, s.LastHandledReconcileAt); isAmiss(ready) {
-			one := w.condition(of, ready)
-			one.key = one.reason + "|" + of.String()
-			w.add(one)
-		}
-	}
-	for i := range w.Policies {
-		p := &w.Policies[i]
-		look(object{policyKind, p.Namespace, p.Name}, p, &p.Status)
-	}
-	for i := range w.ClusterPolicies {
-		p := &w.ClusterPolicies[i]
-		look(object{clusterPolicyKind, "", p.Name}, p, &p.Status)
-	}
-}
-
-// lookAtSources finds sources whose last revision isn't in force, and those that weren't read for long.
-func (w *world) lookAtSources() {
-	pools := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
-	for i := range w.Sources {
-		src := &w.Sources[i]
-		of := object{sourceKind, src.Namespace, src.Name}
-		ready := w.ready(of, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt)
-		if !isAmiss(ready) {
-			continue
-		}
-		s := w.condition(of, ready)
-		if s.pools, s.goOn = pools[of.key()], true; s.rank.severity == Note { // else its trouble says it
-			s.key, s.pools = s.key+"|"+sourceKind, nil
-			w.lookWhetherRead(of, src, ready)
-		}
-		w.add(s)
-	}
-}
-
-// lookWhetherRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since
-// isn't known.
-func (w *world) lookWhetherRead(of object, src *v1alpha1.PoolSource, ready *explain.Condition) {
-	long := max(time.Hour, 3*src.Spec.Interval.Duration)
-	if w.Now.Sub(ready.Since.Time) < long {
-		return
-	}
-	w.add(symptom{
+	return symptoms{{
 		key: notReadReason + "|" + ready.Reason, of: of, reason: notReadReason, rank: rank{severity: Ahead, what: "a source isn't read, and changes in it have no effect"},
 		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: explain.Remedy(sourceKind, ready.Reason),
-	})
+	}}
 }
-
-// isAmiss reports whether an object's condition Ready is there and not True.
-func isAmiss(c *explain.Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }

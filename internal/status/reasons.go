@@ -20,7 +20,7 @@ type rank struct {
 	lately string
 }
 
-// healthy is the rank of reasons that tell of nothing wrong.
+// healthy is the rank of reasons with which nothing is wrong.
 var healthy = rank{}
 
 // ranks has each reason of the API.
@@ -32,7 +32,7 @@ var ranks = map[string]rank{
 	v1alpha1.CredentialsRefusedReason:    {Error, "GitHub refuses the credentials", 0, ""},
 	v1alpha1.PermissionMissingReason:     {Error, "the credentials lack a right", 0, ""},
 	v1alpha1.ScopeNotFoundReason:         {Error, "GitHub doesn't show the organization, repository or enterprise", 0, ""},
-	v1alpha1.GitHubUnavailableReason:     {Error, "GitHub can't be reached", 0, ""},
+	v1alpha1.GitHubUnavailableReason:     {Error, "GitHub can't be used", 0, ""},
 	v1alpha1.AccessDeniedReason:          {Error, "it may not use what it names", 0, ""},
 	v1alpha1.RunnerGroupNotFoundReason:   {Error, "the runner group isn't there", 0, ""},
 	v1alpha1.OwnedElsewhereReason:        {Error, "somebody else holds the scale set", 0, ""},
@@ -61,7 +61,7 @@ var ranks = map[string]rank{
 	v1alpha1.PruneFailedReason:          {Warning, "an object that left its source can't be deleted", 0, ""},
 	v1alpha1.ArtifactFailedReason:       {Warning, "definitions can't be fetched", 0, ""},
 	v1alpha1.DependencyNotReadyReason:   {Warning, "a source waits for another", time.Minute, ""},
-	v1alpha1.CommitStatusFailedReason:   {Warning, "GitHub can't be told what became of a revision", 0, ""},
+	v1alpha1.CommitStatusFailedReason:   {Warning, "GitHub doesn't show what became of a revision", 0, ""},
 	v1alpha1.SessionRefusedReason:       {Warning, "a former session is in the way", 2 * time.Minute, ""}, // it expires within 92 s
 	v1alpha1.ProgressingWithRetryReason: {Warning, "an attempt failed", time.Minute, ""},
 	v1alpha1.ProgressingReason:          {Warning, "under way for long", 10 * time.Minute, "under way"},
@@ -82,6 +82,7 @@ const (
 	notListening      = "NotListening"
 	noResumeReason    = "SessionNotResumable"
 	quotaNearReason   = "QuotaNearlyFull"
+	tokenEndsReason   = "TokenEnds"
 	notReadReason     = "NotRead"
 )
 
@@ -91,7 +92,7 @@ var ofConnection = map[string]bool{
 	v1alpha1.PermissionMissingReason: true, v1alpha1.ScopeNotFoundReason: true, v1alpha1.GitHubUnavailableReason: true,
 }
 
-// rankOf returns a reason's rank. One that isn't known is told as it is.
+// rankOf returns a reason's rank. One that isn't known is named as it is.
 func rankOf(reason string) rank {
 	if r, ok := ranks[reason]; ok {
 		return r
@@ -99,25 +100,8 @@ func rankOf(reason string) rank {
 	return rank{severity: Warning, what: reason}
 }
 
-var (
-	answered  = regexp.MustCompile(`GitHub answered (\d{3})`)
-	unheard   = regexp.MustCompile(`GitHub didn't answer`)
-	varying   = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
-	policyRef = regexp.MustCompile(`\b(?:Cluster)?RunnerPolicy/[A-Za-z0-9./-]*[A-Za-z0-9]`)
-)
+// varying is what differs in messages of one cause.
+var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
 
-// whatOf names what is wrong by a reason and its message: of GitHub's answers the code.
-func whatOf(reason, message string) string {
-	if reason == v1alpha1.GitHubUnavailableReason {
-		if m := answered.FindStringSubmatch(message); m != nil {
-			return "GitHub answers " + m[1]
-		}
-		if unheard.MatchString(message) {
-			return "GitHub doesn't answer"
-		}
-	}
-	return rankOf(reason).what
-}
-
-// alike returns a message without names and numbers, by which causes of several objects are told to be one.
+// alike returns a message without names and numbers, by which causes of several objects are found to be one.
 func alike(message string) string { return varying.ReplaceAllString(message, "*") }

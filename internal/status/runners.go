@@ -17,61 +17,63 @@ import (
 )
 
 const (
-	// startGrace is how long a runner may be kept from starting before it is told: a node may be on its way.
+	// startGrace is how long a runner may be kept from starting before it counts: a node may be on its way.
 	startGrace = 2 * time.Minute
-	// nearlyFull is the part of a quota, in percent, from which on it is told.
+	// nearlyFull is the part of a quota, in percent, from which on it is said.
 	nearlyFull = 90
 )
 
-// reasonsOf are reasons of a pool by which the cause that holds up its runners is told already.
+// reasonsOf are reasons of a pool that say which cause holds up its runners.
 var reasonsOf = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseQuota: v1alpha1.QuotaExceededReason, v1alpha1.CauseCache: v1alpha1.CacheUnavailableReason, v1alpha1.CauseGitHub: v1alpha1.GitHubUnavailableReason,
 }
 
-// lookAtRunners finds what keeps runners from starting, or ended them, unless their pool says it.
-func (w *world) lookAtRunners() {
-	for i := range w.Runners {
-		r := &w.Runners[i]
+// checkRunners finds what keeps runners from starting, or ended them. What their pool says by itself is found by object and reason.
+func checkRunners(v view, byReason map[saying]string) symptoms {
+	var all symptoms
+	for i := range v.Runners {
+		r := &v.Runners[i]
 		s := &r.Status
 		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
 		if !isStuck || s.Cause == "" || s.Cause == v1alpha1.CauseRemoved || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
-		pool := w.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]
 		one := symptom{
 			key: fmt.Sprintf("%s|%s|%s", runnersWaitReason, s.Cause, alike(s.Reason)), of: object{runnerKind, r.Namespace, r.Name}, reason: string(s.Cause),
 			rank:    rank{Error, fmt.Sprintf("runners don't start (%s)", s.Cause), startGrace, fmt.Sprintf("runners wait to start (%s)", s.Cause)},
-			message: s.Reason, since: r.CreationTimestamp.Time, do: explain.CauseRemedy(s.Cause),
+			message: s.Reason, since: r.CreationTimestamp.Time,
+			do: explain.RunnerRemedy(&explain.Runner{Object: r, Judgement: explain.Judgement{Cause: s.Cause}}),
 		}
 		if s.State == v1alpha1.RunnerFailed {
 			one.rank.what, one.rank.grace, one.key = fmt.Sprintf("runners fail (%s)", s.Cause), 0, one.key+"|failed"
 		}
-		if pool != nil {
-			one.pools = []string{pool.Namespace + "/" + pool.Name}
-			one = w.ofPool(one, pool, s.Cause)
+		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
+			one.pools = []string{nameOf(pool)}
+			if key, ok := byReason[saying{ofPool(pool), reasonOfCause(s.Cause)}]; ok {
+				one.key, one.rank.grace = key, 0
+			}
 		}
-		w.add(one)
+		all = append(all, one)
 	}
+	return all
 }
 
-// ofPool makes a runner's symptom a part of what its pool says, if that is the same.
-func (w *world) ofPool(s symptom, pool *v1alpha1.RunnerPool, cause v1alpha1.RunnerCause) symptom {
-	want := reasonsOf[cause]
+// reasonOfCause is the reason of a pool whose runners a cause holds up; "" for none.
+func reasonOfCause(cause v1alpha1.RunnerCause) string {
 	if cause.Permanent() {
-		want = v1alpha1.RunnersFailingReason
+		return v1alpha1.RunnersFailingReason
 	}
-	if key, ok := w.told[telling{object{poolKind, pool.Namespace, pool.Name}, want}]; ok {
-		s.key, s.rank.grace = key, 0
-	}
-	return s
+	return reasonsOf[cause]
 }
 
-// lookAtQuotas finds quotas of namespaces with pools that are nearly used up.
-func (w *world) lookAtQuotas() {
-	pools := w.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
-	for i := range w.Quotas {
-		q := &w.Quotas[i]
-		if len(pools[q.Namespace]) == 0 || w.isTold(v1alpha1.QuotaExceededReason, q.Namespace) {
+// checkQuotas finds quotas that are nearly used up, of namespaces with pools none of which says that one is.
+func checkQuotas(v view, known symptoms) symptoms {
+	var all symptoms
+	pools := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
+	for i := range v.Quotas {
+		q := &v.Quotas[i]
+		isSaid := slices.ContainsFunc(known, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
+		if len(pools[q.Namespace]) == 0 || isSaid {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
@@ -79,7 +81,7 @@ func (w *world) lookAtQuotas() {
 			if !isOfPods(name) || !isNear(used, hard) {
 				continue
 			}
-			w.add(symptom{
+			all = append(all, symptom{
 				key: quotaNearReason + "|" + q.Namespace, of: object{quotaKind, q.Namespace, q.Name}, reason: quotaNearReason,
 				rank:    rank{severity: Ahead, what: "a quota is nearly used up"},
 				message: fmt.Sprintf("%s: %s of %s used", name, used.String(), hard.String()), pools: pools[q.Namespace],
@@ -87,11 +89,7 @@ func (w *world) lookAtQuotas() {
 			})
 		}
 	}
-}
-
-// isTold reports whether a pool of a namespace tells of a reason.
-func (w *world) isTold(reason, namespace string) bool {
-	return slices.ContainsFunc(w.symptoms, func(s symptom) bool { return s.reason == reason && s.of.namespace == namespace })
+	return all
 }
 
 // isOfPods reports whether runners use up a resource of a quota.

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package status says in one page what is wrong with an installation, the worst first: since when, whom it hurts and what to do,
-// and what will go wrong. One cause is one line, however many objects tell of it. It is pure.
+// and what will go wrong. One cause is one line, however many objects it shows in. It is pure.
 package status
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,8 +47,10 @@ type Lease struct {
 	Name string `json:"name"`
 	// Holder is who leads; "" if nobody does.
 	Holder string `json:"holder,omitempty"`
-	// Renewed is when the holder renewed it last.
+	// Renewed is when the holder renewed it last, by its own clock.
 	Renewed metav1.Time `json:"renewed"`
+	// Lost is true if nobody renews it.
+	Lost bool `json:"-"`
 }
 
 // Unseen is something that could not be looked at.
@@ -88,7 +91,7 @@ const (
 	Note Severity = "note"
 )
 
-// severities in the order in which they are told.
+// severities, the worst first.
 var severities = []Severity{Critical, Error, Warning, Ahead, Note}
 
 // Page is the answer.
@@ -122,7 +125,7 @@ type Finding struct {
 	Next *metav1.Time `json:"next,omitempty"`
 	// Hurts counts who suffers.
 	Hurts Hurts `json:"hurts"`
-	// Objects that tell of it, as KIND/NAMESPACE/NAME; the first 20. More are left out.
+	// Objects that it shows in, as KIND/NAMESPACE/NAME; the first 20. More are left out.
 	Objects []string `json:"objects,omitempty"`
 	More    int      `json:"more,omitempty"`
 	// Message of the first object.
@@ -153,7 +156,7 @@ type Totals struct {
 	Connections int `json:"connections"`
 	Policies    int `json:"policies"`
 	Pools       int `json:"pools"`
-	// Runners by state, and Jobs, as the pools have them.
+	// Runners by state, and Jobs, as the pools have them: those that wait on GitHub for a full pool too.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	Jobs    int32                 `json:"jobs"`
 	// Waiting are jobs without a runner.
@@ -162,22 +165,19 @@ type Totals struct {
 	Leaders []Lease `json:"leaders,omitempty"`
 }
 
-// Look says how all is.
+// Look says how all is. Each check adds what those before it don't say already.
 func Look(s *Snapshot) Page {
-	w := newWorld(s)
-	w.lookAtControllers()
-	w.lookAtConnections()
-	w.lookAtPolicies()
-	w.lookAtSources()
-	w.lookAtPools()
-	w.lookAtScaleSets()
-	w.lookAtRunners()
-	w.lookAtQuotas()
-	w.lookAtJobs()
-	w.lookAtHolds()
+	v := viewOf(s)
+	declared := slices.Concat(checkControllers(v), checkConnections(v), checkPolicies(v), checkSources(v)).at(s.Now)
+	leaving := checkLeaving(v).at(s.Now)
+	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
+	known = append(known, checkRunners(v, known.byReason()).at(s.Now)...)
+	known = append(known, checkQuotas(v, known)...)
+	known = append(known, checkJobs(v, known.hurt())...)
+	known = append(known, checkHolds(v, known.causes()).at(s.Now)...)
 	p := Page{
 		APIVersion: APIVersion, Kind: Kind, Time: metav1.Time{Time: s.Now.UTC()}, Namespace: s.Namespace,
-		Verdict: Well, Findings: w.group(), NotLookedAt: s.Unseen, Totals: w.totals(),
+		Verdict: Well, Findings: group(v, known), NotLookedAt: s.Unseen, Totals: v.totals(),
 	}
 	if len(p.NotLookedAt) > 0 {
 		p.Verdict = Unknown

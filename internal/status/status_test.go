@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func (s *Snapshot) addPool(name string) {
 		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: 10, Idle: 1}},
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
-	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "runners start")
+	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "fewer than 3 runners failed in a row")
 	set := v1alpha1.ScaleSet{ObjectMeta: of("ci", name)}
 	set.Spec = v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: name}, PoolUID: string(p.UID), Name: name, RunnerGroup: "default"}
 	set.Status = v1alpha1.ScaleSetStatus{ObservedGeneration: 1, ID: 7, Name: name, RunnerGroup: "default", SessionID: "s.seal"}
@@ -104,6 +105,7 @@ var pages = map[string]func() *Snapshot{
 	"github-answers-500": func() *Snapshot {
 		s := calm(12)
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.GitHubUnavailableReason, "GitHub answered 500; next try 12:00:10Z")
+		s.Connections[0].Status.Outage = &v1alpha1.GitHubOutage{Code: 500, NextAttempt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
 		for i := range s.Pools {
 			p := &s.Pools[i]
 			p.Status.Jobs, p.Status.Runners = 4, v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
@@ -120,9 +122,34 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[1].Status.Conditions, v1alpha1.CredentialsRefusedReason, "scale set: GitHub answered 401")
 		return s
 	},
+	"former-credentials": func() *Snapshot { // two pools go on, and jobs of the third alone wait for it
+		s := calm(3)
+		s.Connections[0].Status.FormerCredentials = true
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them`)
+		s.Pools[2].Status.Jobs = 4
+		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
+		return s
+	},
+	"limited-and-silent": func() *Snapshot { // two connections; that of the third pool says nothing yet
+		s := calm(3)
+		for i, code := range []int32{429, 0, 429} {
+			if i > 0 {
+				c := s.Connections[0]
+				c.ObjectMeta, c.Status.Conditions = of("ci", fmt.Sprintf("acme-%d", i)), slices.Clone(calm(1).Connections[0].Status.Conditions)
+				s.Connections, s.Pools[i].Spec.ConnectionRef.Name = append(s.Connections, c), c.Name
+			}
+			fails(&s.Pools[i].Status.Conditions, v1alpha1.GitHubUnavailableReason, "scale set: listening: GitHub said so")
+			s.ScaleSets[i].Status.Outage = &v1alpha1.GitHubOutage{Code: code}
+			if i < 2 {
+				s.Connections[i].Status.Outage = &v1alpha1.GitHubOutage{Code: code, NextAttempt: &metav1.Time{Time: noon.Add(time.Minute)}}
+				fails(&s.Connections[i].Status.Conditions, v1alpha1.GitHubUnavailableReason, "GitHub said so")
+			}
+		}
+		return s
+	},
 	"nobody-leads": func() *Snapshot {
 		s := calm(3)
-		s.Leases[0].Renewed = ago(7 * time.Minute)
+		s.Leases[0].Renewed, s.Leases[0].Lost = ago(7*time.Minute), true
 		s.Pools[0].Generation, s.Pools[0].ManagedFields = 2, []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: new(ago(6 * time.Minute))}}
 		s.Pools[1].Status.Conditions, s.Pools[1].Status.ObservedGeneration, s.Pools[1].CreationTimestamp = nil, -1, ago(30*time.Second)
 		s.Sources[0].Annotations = map[string]string{"reconcile.fluxcd.io/requestedAt": noon.Add(-3 * time.Minute).Format(time.RFC3339Nano)}
@@ -137,6 +164,7 @@ var pages = map[string]func() *Snapshot{
 			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
 		}
 		s.ScaleSets[0].Status.SessionID = ""
+		s.Connections[0].Status.TokenExpires = &metav1.Time{Time: noon.Add(6 * 24 * time.Hour)}
 		q := corev1.ResourceQuota{ObjectMeta: of("ci", "runners")}
 		q.Status.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10"), "services": resource.MustParse("1")}
 		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9"), "services": resource.MustParse("1")}
@@ -160,6 +188,15 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
+		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
+			s.addRunner(fmt.Sprintf("gone-%d", i), "gone", state, "", "")
+			r := &s.Runners[len(s.Runners)-1]
+			r.DeletionTimestamp, r.OwnerReferences = new(ago(2*time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "gone", UID: "ci-gone", Controller: new(true)}}
+		}
+		set := v1alpha1.ScaleSet{ObjectMeta: of("ci", "gone"), Spec: v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "gone"}, PoolUID: "ci-gone"}}
+		set.Status.ObservedGeneration = 1
+		fails(&set.Status.Conditions, v1alpha1.DrainingReason, "deleted at 2026-07-06T11:58:00Z; 2 runners finish their jobs, 1 without")
+		s.ScaleSets = append(s.ScaleSets, set)
 		return s
 	},
 }
@@ -290,7 +327,7 @@ func TestEachConditionIsLookedAt(t *testing.T) {
 		v1alpha1.ReadyCondition: true, v1alpha1.ListeningCondition: true, v1alpha1.LabelsAcceptedCondition: true,
 		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // they say no more than Ready
 	}
-	for _, c := range watched {
+	for _, c := range conditionsOfPools {
 		looked[c.name] = true
 	}
 	for name, condition := range constants(t, "conditions.go", "Condition") {

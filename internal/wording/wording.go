@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -142,6 +143,23 @@ func Max(n int32) string {
 		return "unbounded"
 	}
 	return strconv.Itoa(int(n))
+}
+
+// Leaving says what is left of a pool that was deleted at a time: runners that finish their jobs, and others that end.
+func Leaving(deleted time.Time, working, ending int) string {
+	text := "deleted at " + deleted.UTC().Format(time.RFC3339)
+	if working == 1 {
+		text += "; 1 runner finishes its job"
+	} else if working > 1 {
+		text += fmt.Sprintf("; %d runners finish their jobs", working)
+	}
+	switch {
+	case ending > 0 && working > 0:
+		text += fmt.Sprintf(", %d without", ending)
+	case ending > 0:
+		text += fmt.Sprintf("; %s without a job", Count(ending, "runner"))
+	}
+	return text
 }
 
 // Qualified names an object, with its namespace if it has one.

@@ -95,6 +95,15 @@ func (s *Server) RevokeToken(token string) {
 	delete(s.identities.registrations, token)
 }
 
+// ExpireToken gives a personal access token an end, which GitHub tells with each answer of its REST API.
+func (s *Server) ExpireToken(token string, at time.Time) {
+	s.lock()
+	defer s.unlock()
+	if id := s.identities.byToken[token]; id != nil {
+		id.expires = at
+	}
+}
+
 // AddApp makes or replaces an App by its installation id. Tokens that the
 // installation has got keep the permissions they were made with.
 func (s *Server) AddApp(app App) {

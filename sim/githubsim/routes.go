@@ -173,6 +173,9 @@ func (s *Server) rest(h func(r *http.Request, id *identity) answer) handler {
 		if id.classic {
 			a = a.with("X-OAuth-Scopes", strings.Join(id.scopes, ", "))
 		}
+		if id.app == nil && !id.expires.IsZero() {
+			a = a.with("GitHub-Authentication-Token-Expiration", id.expires.UTC().Format("2006-01-02 15:04:05 MST"))
+		}
 		return a
 	}
 }

@@ -72,7 +72,8 @@ func TestARotationToAWrongToken(t *testing.T) {
 	s.listening("linux")
 	s.useToken("ghp_wrong")
 	s.says(s.connection(), verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true,
+		Message: badToken + "; pools go on with the former credentials, and a restart of the controller would stop them",
 	}, `"acme"`, `"SECRET"`)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
 	s.othersGoOn()
@@ -202,7 +203,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)
 	second := s.addJobs("linux", 1, time.Millisecond)
-	s.warns(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
+	s.hasEvent(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
 	s.othersGoOn()
 	s.allDone(second) // by the runner that comes after it
 }
@@ -223,8 +224,8 @@ func (s *fixture) nextRunner(job string) string {
 	return ""
 }
 
-// warns waits for a warning about an object of the fixture.
-func (s *fixture) warns(name, note string) {
+// hasEvent waits for an event about an object of the fixture.
+func (s *fixture) hasEvent(name, note string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		list := &eventsv1.EventList{}
@@ -233,12 +234,12 @@ func (s *fixture) warns(name, note string) {
 		}
 		var notes []string
 		for _, e := range list.Items {
-			if e.Regarding.Name == name && e.Type == corev1.EventTypeWarning {
+			if e.Regarding.Name == name {
 				notes = append(notes, e.Note)
 			}
 		}
 		if !slices.Contains(notes, note) {
-			return fmt.Errorf("the warnings about %s are %q", name, notes)
+			return fmt.Errorf("the events about %s are %q", name, notes)
 		}
 		return nil
 	})

@@ -188,10 +188,10 @@ func (a *podFixture) announces(capacity int) {
 	})
 }
 
-// isHealthy waits until the pool says that its runners start.
+// isHealthy waits until the pool says that its runners don't fail.
 func (a *podFixture) isHealthy() {
 	a.Helper()
-	a.has(a.pool, metav1.Condition{Type: v1alpha1.HealthyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "runners start"})
+	a.has(a.pool, metav1.Condition{Type: v1alpha1.HealthyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "fewer than 3 runners failed in a row"})
 	a.ready(a.pool)
 }
 

@@ -122,7 +122,7 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	page := w.GitHub.ConfigURL(namespace+"-org") + "/app/actions/runs/"
 	q.says([]string{"job", page + "9001", "-n", namespace}, "Runners here have 1 job of this run.", "explain/"+runner+" of RunnerPool explain/linux")
 	q.says([]string{"job", page + "9002/job/2", "--labels", "linux", "-n", namespace},
-		"It waits for RunnerPool explain/linux: it is full: it has 1 job of at most 1. Its max is 1, declared 10, by the rule "+bound)
+		"If it waits, it is for RunnerPool explain/linux: it is full: it has 1 job of at most 1. Its max is 1, declared 10, by the rule "+bound)
 	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux is Busy", "the end of its job", "run 9001")
 	historyIsKept(t, q, namespace)
 

@@ -158,7 +158,7 @@ func TestPoolsFromFlux(t *testing.T) {
 		f.applied(f.push("Remove a pool"))
 		f.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 		f.finished(busy)
-		f.told("info", "Pruned", "", "Deleted RunnerPool extra, which left the source")
+		f.told("info", "Pruned", "", ": RunnerPool extra")
 	})
 	t.Run("sources of other kinds wait for what they depend on", func(t *testing.T) {
 		f.T = t

@@ -62,8 +62,14 @@ type gitops struct {
 
 func (w *story) newGitops(t *testing.T, namespace string, interval time.Duration) *gitops {
 	t.Helper()
-	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	return w.newSource(t, namespace, interval)
+}
+
+// newSource is newGitops where there is a connection.
+func (w *story) newSource(t *testing.T, namespace string, interval time.Duration) *gitops {
+	t.Helper()
+	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
 	g.Write("pools.cue", definitions(3, "linux", "runner:1", true))
 	g.Push("Two pools")
 	must(t, w.Client.Create(t.Context(), &v1alpha1.PoolSource{

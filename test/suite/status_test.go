@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -117,8 +118,10 @@ pools: crash: {}
 
 // Faults of docs/faults.md are seen by who has nothing but corral status: what is wrong, the worst first, whom it hurts and what to do.
 func TestStatusSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	const namespace = "status"
-	w := newStory(t, namespace)
+	// A fault does not end a poll that is held.
+	w := newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, Hold: time.Second}, "--watch-namespaces="+namespace)
 	w.elect(t, "status-lease")
 	g := w.newGitops(t, namespace, 5*time.Second)
 	g.Write("pools.cue", statusPools)
@@ -136,7 +139,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 
 	w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 500})
 	w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})
-	on.sees("github-answers-500", 1, "GitHub answers 500: 2 pools")
+	on.sees("github-answers-500", 1, "GitHub answers 500: 1 connection, 2 pools")
 	w.GitHub.ClearFaults()
 	on.sees("well", 0, "All is well")
 
@@ -151,8 +154,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), broken))
 	on.sees("several", 1, "runners fail: 1 pool")
 	heal()
-	crash := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "crash"}}
-	must(t, w.Client.Patch(t.Context(), crash, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"corral.dev/retry":"mended"}}}`))))
+	w.annotate(t, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "crash"}}, v1alpha1.RetryAnnotation, "mended")
 	must(t, w.Client.Delete(t.Context(), broken))
 	g.Write("pools.cue", statusPools)
 	g.sync(g.Push("A number again"))
@@ -161,7 +163,15 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
 	must(t, w.Client.Delete(t.Context(), secret))
+	connection := &v1alpha1.GitHubConnection{ObjectMeta: secret.ObjectMeta}
+	w.annotate(t, connection, "reconcile.fluxcd.io/requestedAt", "now") // it is looked at once a minute
 	on.sees("secret-gone", 1, "credentials are missing: 1 connection")
+	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
+		if message := conditions.GetMessage(p, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "a restart of the controller would stop it") {
+			return fmt.Errorf("it goes on with a former token, and says %q", message)
+		}
+		return nil
+	})
 	must(t, w.Client.Create(t.Context(), w.CredentialsSecret(namespace, "acme")))
 	on.sees("well", 0, "All is well")
 
@@ -170,6 +180,12 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	w.start(t)
 	on.sees("well", 0, "All is well")
 	w.cleanUp(t, namespace)
+}
+
+// annotate sets an annotation of an object.
+func (w *story) annotate(t *testing.T, object client.Object, name, value string) {
+	t.Helper()
+	must(t, w.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, name, value))))
 }
 
 // plugin is corral as kubectl runs it: by a link.

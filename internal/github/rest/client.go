@@ -69,7 +69,7 @@ func NewClients(connections *github.Connections, o github.Options) *github.Clien
 	o = o.WithDefaults(turns.First)
 	payloads := semaphore.NewWeighted(payloadsAtOnce)
 	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {
-		return newClient(key, creds, o, payloads)
+		return newClient(key, creds, connections.Watch(o, key), payloads)
 	}, func(key string) { remainingCalls.DeleteLabelValues(key) })
 }
 
@@ -97,7 +97,7 @@ func newClient(connection string, creds github.Credentials, o github.Options, pa
 
 func (c *Client) identity(name string) (identity, error) {
 	b := newBudget(c.options.Now, !c.target.Server, name)
-	transport := &transport{network: c.options.Transport, budget: b, base: c.target.API}
+	transport := &transport{options: c.options, budget: b, base: c.target.API}
 	client, err := gogithub.NewClient(gogithub.WithTransport(transport), gogithub.WithURLs(&c.target.API, nil),
 		gogithub.WithUserAgent("corral/"+c.options.Version), gogithub.WithDisableRateLimitCheck())
 	if err != nil {

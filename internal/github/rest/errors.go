@@ -12,6 +12,8 @@ import (
 	gogithub "github.com/google/go-github/v89/github"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/neterr"
 )
 
 // Error says why a connection doesn't work.
@@ -21,6 +23,8 @@ type Error struct {
 	Reason string
 	// RetryAfter is how long GitHub asks to wait; 0 when it didn't say.
 	RetryAfter time.Duration
+	// Code of GitHub's answer, of a GitHubUnavailable; 0 if there was none.
+	Code int
 
 	message string
 	err     error
@@ -44,8 +48,9 @@ func newError(reason string, err error, format string, args ...any) *Error {
 // unavailable judges an error that says nothing about the credentials: no answer, 5xx
 // and rate limits. It returns nil for one that does.
 func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
-	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub can't be asked now")
-	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub limits the rate of requests") // its own text has a countdown
+	code := statusOf(resp)
+	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d: it limits the rate of requests", code) // its own text has a countdown
+	limited.Code = code
 	primary, secondary := new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {
 	case errors.As(err, &primary):
@@ -58,11 +63,23 @@ func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 			limited.RetryAfter = *after
 		}
 		return limited
-	case resp == nil, resp.StatusCode >= http.StatusInternalServerError,
-		resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusRequestTimeout:
-		return e
+	case code == http.StatusTooManyRequests:
+		limited.RetryAfter = github.RetryAfter(resp.Header, now)
+		return limited
+	case github.KindOfStatus(code) == github.KindUnavailable:
+		return silent(code, err)
 	}
 	return nil
+}
+
+// silent is the error of an answer that says nothing about what was asked, or of none, if its code is 0.
+func silent(code int, err error) *Error {
+	e := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d", code)
+	if code == 0 {
+		e = newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub didn't answer (%s)", neterr.NoAnswer(err))
+	}
+	e.Code = code
+	return e
 }
 
 func statusOf(resp *gogithub.Response) int {

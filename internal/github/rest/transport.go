@@ -13,6 +13,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 const (
@@ -42,7 +45,7 @@ func exchangeOf(ctx context.Context) exchange {
 // transport authorizes, counts and bounds, and asks with what is known whether an answer changed: GitHub
 // doesn't count those that didn't.
 type transport struct {
-	network http.RoundTripper
+	options github.Options
 	budget  *budget
 	base    string // of the API; nothing else gets the token
 	kept    answers
@@ -62,7 +65,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if known != nil && mayKeep {
 		out.Header.Set("If-None-Match", known.tag)
 	}
-	resp, err := meter.Send(t.network, out, x.kind.name, cmp.Or(x.kind.most, mostAnswer))
+	resp, err := meter.Send(t.options.Transport, out, x.kind.name, cmp.Or(x.kind.most, mostAnswer))
+	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // without the others runners start and end
+		t.options.Note(req.Context(), x.kind.name, resp, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	gogithub "github.com/google/go-github/v89/github"
 
@@ -23,6 +24,8 @@ type Identity struct {
 	Login string
 	// ServerVersion is GitHub Enterprise Server's; empty for github.com.
 	ServerVersion string
+	// Expires is when GitHub says that the token ends; the zero time for an App, and for a token without an end.
+	Expires time.Time
 }
 
 // Verify asks GitHub whether the credentials may register runners, by making a
@@ -88,7 +91,11 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 		}
 		// A token without a user, as of an App: it may well register runners.
 	}
-	return v.register(ctx, client, login, tokenNeeds(v.target))
+	identity, err := v.register(ctx, client, login, tokenNeeds(v.target))
+	if err == nil && resp != nil {
+		identity.Expires = resp.TokenExpiration.UTC()
+	}
+	return identity, err
 }
 
 // tokenNeeds names what a token lacks, for both kinds of tokens.
@@ -202,7 +209,9 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 		}
 		return newError(v1alpha1.ScopeNotFoundReason, err, "%s isn't there, or isn't visible to these credentials (%s)", v.target, needs)
 	}
-	return newError(v1alpha1.GitHubUnavailableReason, err, "GitHub gave an answer that isn't understood")
+	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which isn't understood", resp.StatusCode)
+	e.Code = resp.StatusCode
+	return e
 }
 
 func (v *verification) visible(ctx context.Context, client *gogithub.Client) bool {

@@ -73,19 +73,23 @@ func TestGoodCredentialsAreVerified(t *testing.T) {
 		prepare func(*githubsim.Running)
 		want    Identity
 	}{
-		"classic token, organization":      {path: "acme", creds: pat, prepare: token("admin:org"), want: Identity{github.Organization, "octocat", ""}},
-		"fine-grained token, organization": {path: "acme", creds: pat, prepare: token("organization_self_hosted_runners:write"), want: Identity{github.Organization, "octocat", ""}},
-		"classic token, repository":        {path: "acme/app", creds: pat, prepare: token("repo"), want: Identity{github.Repository, "octocat", ""}},
-		"classic token, enterprise":        {path: "enterprises/big", creds: pat, prepare: token("manage_runners:enterprise"), want: Identity{github.Enterprise, "octocat", ""}},
+		"classic token, organization":      {path: "acme", creds: pat, prepare: token("admin:org"), want: Identity{github.Organization, "octocat", "", time.Time{}}},
+		"fine-grained token, organization": {path: "acme", creds: pat, prepare: token("organization_self_hosted_runners:write"), want: Identity{github.Organization, "octocat", "", time.Time{}}},
+		"token that expires": {path: "acme", creds: pat, prepare: func(sim *githubsim.Running) {
+			token("admin:org")(sim)
+			sim.ExpireToken("secret", time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC))
+		}, want: Identity{github.Organization, "octocat", "", time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC)}},
+		"classic token, repository": {path: "acme/app", creds: pat, prepare: token("repo"), want: Identity{github.Repository, "octocat", "", time.Time{}}},
+		"classic token, enterprise": {path: "enterprises/big", creds: pat, prepare: token("manage_runners:enterprise"), want: Identity{github.Enterprise, "octocat", "", time.Time{}}},
 		"token of nobody": {path: "acme", creds: pat, prepare: func(sim *githubsim.Running) {
 			token("admin:org")(sim)
 			sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointUser, Status: 403})
-		}, want: Identity{github.Organization, "token", ""}},
-		"app, organization": {path: "ACME", creds: app, prepare: installed, want: Identity{github.Organization, "app/app-7", ""}},
-		"app, repository":   {path: "acme/app", creds: app, prepare: installed, want: Identity{github.Repository, "app/app-7", ""}},
+		}, want: Identity{github.Organization, "token", "", time.Time{}}},
+		"app, organization": {path: "ACME", creds: app, prepare: installed, want: Identity{github.Organization, "app/app-7", "", time.Time{}}},
+		"app, repository":   {path: "acme/app", creds: app, prepare: installed, want: Identity{github.Repository, "app/app-7", "", time.Time{}}},
 		"enterprise server": {
 			path: "acme", creds: pat, prepare: token("admin:org"), options: githubsim.Options{Mode: githubsim.Acquire, ServerVersion: "3.20.1"},
-			want: Identity{github.Organization, "octocat", "3.20.1"},
+			want: Identity{github.Organization, "octocat", "3.20.1", time.Time{}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +133,8 @@ func TestRefusedTokenTellsWhatIsMissing(t *testing.T) {
 		"no such repository":   {path: "acme/absent", prepare: token(), reason: v1alpha1.ScopeNotFoundReason, says: []string{"repository acme/absent"}},
 		"no such enterprise":   {path: "enterprises/absent", prepare: token(), reason: v1alpha1.ScopeNotFoundReason, says: []string{"enterprise absent"}},
 		"not a name":           {path: "a/b/c", prepare: token(), reason: v1alpha1.InvalidSpecReason, says: []string{"url"}},
-		"server error":         {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointUser, Status: 502}), reason: v1alpha1.GitHubUnavailableReason},
-		"no connection":        {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, DropAnswer: true}), reason: v1alpha1.GitHubUnavailableReason},
+		"server error":         {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointUser, Status: 502}), reason: v1alpha1.GitHubUnavailableReason, says: []string{"GitHub answered 502"}},
+		"no connection":        {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, DropAnswer: true}), reason: v1alpha1.GitHubUnavailableReason, says: []string{"GitHub didn't answer (no answer: EOF)"}},
 		"revoked in between":   {path: "acme", prepare: fault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 401}), reason: v1alpha1.CredentialsRefusedReason},
 	} {
 		t.Run(name, func(t *testing.T) {

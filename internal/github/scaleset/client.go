@@ -55,7 +55,7 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 		return nil, err
 	}
 	options = options.WithDefaults(turns.Most).For(creds)
-	tokens := newTokenSource(metered{options.Transport}, options.Now, options.Timeout)
+	tokens := newTokenSource(metered{options}, options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
 		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
@@ -68,6 +68,11 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 
 // Seal is that of the client's credentials.
 func (c *Client) Seal(text string) string { return c.creds.Seal(text) }
+
+// holds takes in that GitHub holds a message poll: it is answered much later, and what went wrong with those before is over.
+func (c *Client) holds() {
+	c.options.Note(context.Background(), string(endpointMessagePoll), &http.Response{StatusCode: http.StatusOK}, nil)
+}
 
 // Network is the way to GitHub.
 func (c *Client) Network() github.Network { return c.creds.Network }
@@ -266,5 +271,7 @@ func (c *Client) noteLimit(class endpoint, err error) {
 // NewClients returns the clients of connections. They share the options' transport.
 func NewClients(connections *github.Connections, options github.Options) *github.Clients[*Client] {
 	options = options.WithDefaults(turns.Most)
-	return github.NewClients(connections, func(_ string, creds github.Credentials) (*Client, error) { return NewClient(creds, options) }, func(string) {})
+	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {
+		return NewClient(creds, connections.Watch(options, key))
+	}, func(string) {})
 }

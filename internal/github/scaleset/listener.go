@@ -83,6 +83,7 @@ type Listener struct {
 	// Of Run's goroutine:
 	earlier   Earlier
 	refused   string // the id of an earlier session that GitHub didn't resume
+	ended     bool   // GitHub ended the last session, and no poll was answered since
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -140,16 +141,16 @@ func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(kee
 // within Pace.Close and returns. No error ends it. It may be called once.
 func (l *Listener) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := l.hold(ctx)
+		opened, err := l.hold(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		l.pause(ctx, l.fail(err))
+		l.pause(ctx, l.fail(err, opened))
 	}
 }
 
-// hold opens a session and listens until an error ends it.
-func (l *Listener) hold(ctx context.Context) error {
+// hold opens a session and listens until an error ends it, if it was opened.
+func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 	s, statistics, err := l.config.Client.OpenSession(ctx, l.config.SetID, l.config.Owner)
 	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != l.refused {
 		s, statistics, err = l.resume(ctx, err)
@@ -160,12 +161,12 @@ func (l *Listener) hold(ctx context.Context) error {
 		if e := new(github.Error); errors.As(err, &e) && (e.Silent || e.Status == http.StatusOK) { // the answer is missing, or can't be read
 			l.earlier.Until = l.config.Now().Add(SessionLife)
 		}
-		return err
+		return false, err
 	}
 	a := newSessionLoop(l, s)
 	defer func() { l.earlier = a.end(ctx) }()
 	l.opened(s, statistics)
-	return a.listen(ctx)
+	return true, a.listen(ctx)
 }
 
 // resume goes on with the session that this pool held in another process, which keeps a new one from being opened. Refused, it isn't tried
@@ -176,7 +177,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 		sessions.WithLabelValues("resumed").Inc()
 		return s, statistics, nil
 	}
-	l.log.Info("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
+	l.log.Warn("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
 	switch {
 	case errors.Is(err, errAnothers):
 		l.earlier = Earlier{}
@@ -204,22 +205,30 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
 	}
-	attrs := []any{"state", string(state)}
-	if err != nil {
-		attrs = append(attrs, "reason", err.Error())
+	say, attrs := l.log.Info, []any{"state", string(state)}
+	if state == OwnedElsewhere {
+		say = l.log.Warn
 	}
-	l.log.Info("Session state changed", attrs...)
+	if err != nil {
+		say, attrs = l.log.Warn, append(attrs, "reason", err.Error())
+	}
+	say("Session state changed", attrs...)
 	l.config.Changed()
 	return true
 }
 
 // fail turns the error that ended a session, or kept it from opening, into a state
-// and the time to the next attempt.
-func (l *Listener) fail(err error) time.Duration {
+// and the time to the next attempt. That GitHub ended a session is no state: what comes of the next opening is.
+func (l *Listener) fail(err error, opened bool) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()
-		l.enter(Failing, "", err)
+		if opened && !l.ended && github.KindOf(err) == github.KindUnexpected {
+			l.ended = true
+			l.log.Info("Session was ended by GitHub; another is opened", "reason", err.Error())
+		} else {
+			l.enter(Failing, "", err)
+		}
 		return waitAfter(err, &l.backoff)
 	}
 	sessions.WithLabelValues("conflict").Inc()

@@ -410,11 +410,24 @@ func TestRefusalsOfARenewal(t *testing.T) {
 			s.awaitAssigned(2)
 			s.awaitState(Listening)
 			s.awaitAcknowledged()
+			if err := s.sim.WaitUntil(t.Context(), func() bool { return s.requests(githubsim.EndpointCreateSession) >= tc.opened }); err != nil {
+				t.Fatal(err) // one that ended by itself is still called open until the next attempt
+			}
 			if n := s.requests(githubsim.EndpointCreateSession); n != tc.opened || gone.Load() || len(s.sim.FaultsHit()) != 1 {
 				t.Errorf("%d sessions were opened, want %d; gone: %v; hit: %v", n, tc.opened, gone.Load(), s.sim.FaultsHit())
 			}
 		})
 	}
+}
+
+// GitHub sends no message of a job that waits while no more are accepted: it is asked how many do.
+func TestJobsThatWaitForAFullPoolAreSeen(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: 10 * time.Millisecond})
+	s.listen(1, func(c *Config) { c.Pace.Full = time.Millisecond })
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.addJobs(2)
+	s.await("two jobs that wait", func(snapshot Snapshot) bool { return snapshot.Statistics.AvailableJobs == 2 })
 }
 
 func TestLostSessionIsOpenedAnew(t *testing.T) {
@@ -427,12 +440,23 @@ func TestLostSessionIsOpenedAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, githubsim.Options{})
-			s.listen(5)
+			var failed atomic.Bool
+			s.listen(5, func(c *Config) {
+				c.Changed = func() {
+					failed.CompareAndSwap(false, s.listener.Snapshot().State == Failing)
+					notify(s.changed)
+				}
+			})
 			s.awaitState(Listening)
-			lose(s)
 			s.addJobs(1)
 			s.awaitAssigned(1)
+			lose(s)
+			s.addJobs(1)
+			s.awaitAssigned(2)
 			s.awaitState(Listening)
+			if name == "expired" && failed.Load() {
+				t.Error("a session that GitHub ended is no outage")
+			}
 		})
 	}
 }

@@ -138,6 +138,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	}
 	a.backoff = a.config.Pace.Backoff
 	a.retry = a.backoff
+	a.ended = false
 	a.seen.polled(a.config.Now())
 	a.enter(Listening, "", nil)
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
@@ -211,6 +212,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 		case <-linger.C:
 			recorded = a.recorder.recorded
 		case <-taken.C: // GitHub holds it: what went wrong is over
+			a.config.Client.holds()
 			a.enter(Listening, "", nil)
 		case <-recorded:
 			return true
@@ -301,7 +303,11 @@ func (a *sessionLoop) verify(ctx context.Context) error {
 	if a.stale.Load() || counted.IsZero() && time.Since(a.refreshed) >= a.config.Pace.Statistics {
 		return a.check(ctx)
 	}
-	if age := a.config.Now().Sub(counted); age < a.config.Pace.Verify || time.Since(a.refreshed) < a.config.Pace.Verify {
+	often := a.config.Pace.Verify
+	if a.seen.jobs() >= a.announces() {
+		often = min(often, a.config.Pace.Full)
+	}
+	if age := a.config.Now().Sub(counted); age < often || time.Since(a.refreshed) < often {
 		return nil
 	}
 	return a.check(ctx)
@@ -415,10 +421,8 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 		}
 	}
 	err := a.leave(closing)
-	if err != nil {
-		a.log.Info("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
-	}
 	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // those say that it's gone
+		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}
 	}
 	return open

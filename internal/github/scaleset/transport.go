@@ -22,11 +22,14 @@ import (
 const maxBody = 8 << 20
 
 // metered counts and times requests by class of endpoint, and bounds the size of answers.
-type metered struct{ network http.RoundTripper }
+type metered struct{ options github.Options }
 
 // RoundTrip sends the request and counts it.
 func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
-	return traffic.Send(m.network, req, string(requestEndpoint(req)), maxBody)
+	class := string(requestEndpoint(req))
+	resp, err := traffic.Send(m.options.Transport, req, class, maxBody)
+	m.options.Note(req.Context(), class, resp, err)
+	return resp, err
 }
 
 // asTransport makes any RoundTripper an *http.Transport, which is the only kind that

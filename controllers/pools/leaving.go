@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// deletedEvent is the reason of the event about a pool that is gone while runners of it are not.
+const deletedEvent = "Deleted"
+
+// leaving are the runners of a pool that is being deleted, or is gone.
+type leaving struct {
+	uid     types.UID // of the pool
+	working []string  // names of those with a job
+	ending  int       // others
+}
+
+func (l leaving) total() int { return len(l.working) + l.ending }
+
+func (l leaving) words(deleted time.Time) string {
+	return wording.Leaving(deleted, len(l.working), l.ending)
+}
+
+// leavingOf looks which runners a pool leaves.
+func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l leaving, err error) {
+	list := &v1alpha1.RunnerList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return l, fmt.Errorf("listing runners of a pool that is gone: %w", err)
+	}
+	for i := range list.Items {
+		x := &list.Items[i]
+		if owner := metav1.GetControllerOf(x); owner != nil {
+			l.uid = owner.UID
+		}
+		if job, _ := r.Results.LastJob(x); x.Status.State == v1alpha1.RunnerBusy || job != nil && !job.IsOver() {
+			l.working = append(l.working, x.Name)
+		} else {
+			l.ending++
+		}
+	}
+	return l, nil
+}
+
+// leave says of a pool that is deleted in the foreground, and so stays until its runners have ended, how many there are.
+func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1alpha1.RunnerPool) (ctrl.Result, error) {
+	l, err := r.leavingOf(ctx, client.ObjectKeyFromObject(pool))
+	if err == nil {
+		setLeft(client.ObjectKeyFromObject(pool), l.total())
+		err = kube.Wait(v1alpha1.DrainingReason, recheck, "%s", l.words(pool.DeletionTimestamp.Time))
+	}
+	return attempt.Finish(ctx, kube.Done{}, err)
+}
+
+// forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where
+// pools share a ceiling; each that ends leads here again. What is left is told once, by who saw the pool.
+func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
+	wasKnown := r.memory.drop(key)
+	r.Results.SinceLastPass(key)
+	r.Claims.Forget(key)
+	unmeasure(key)
+	if err := r.forgetKept(ctx, key); err != nil {
+		return err
+	}
+	l, err := r.leavingOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	r.Policies.Forget(key, int32(l.total())) //nolint:gosec // far below
+	if l.total() == 0 {
+		return nil
+	}
+	setLeft(key, l.total())
+	if wasKnown {
+		gone := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: l.uid}}
+		words := l.words(r.Now())
+		if len(l.working) > 0 {
+			words += ": " + wording.List(l.working, maxNamed)
+		}
+		r.Event(gone, corev1.EventTypeNormal, deletedEvent, words)
+		log.FromContext(ctx).Info("The pool is gone", "message", words)
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+)
+
+// restart loses what the process knows: its policies, sessions and memory. It returns the events from now on.
+func (b *bench) restart() chan string {
+	b.memory, b.words, b.results = memory{}, scaleset.Snapshot{}, runners.Results{}
+	b.Policies = policies.NewEngine(func() time.Time { return b.now })
+	recorder := events.NewFakeRecorder(100)
+	b.Events = recorder
+	return recorder.Events
+}
+
+// declarePolicy makes the object of a policy, so that one that isn't loaded is missed.
+func (b *bench) declarePolicy(name, module string) {
+	b.t.Helper()
+	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name}, Spec: v1alpha1.RunnerPolicySpec{PolicyRules: v1alpha1.PolicyRules{Modules: map[string]string{name + ".rego": module}}},
+	}))
+}
+
+// A process that has just begun says nothing new of a pool until it knows more, whatever its state was.
+func TestARestartChangesNoConditionOfAPool(t *testing.T) {
+	for name, settle := range map[string]func(*bench){
+		"ready":  func(*bench) {},
+		"full":   func(b *bench) { b.words.Assigned, b.words.Statistics.AvailableJobs = 2, 3 },
+		"denied": func(b *bench) { b.put("q", deny("runner:1")) },
+		"refused": func(b *bench) {
+			b.put("q", deny("runner:2"))
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
+		},
+		"held": func(b *bench) { b.put("p", brokenModule) },
+		"suspended": func(b *bench) {
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+		},
+		"failing": func(b *bench) {
+			for range 3 {
+				b.results.Failures = append(b.results.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseImagePull, Message: "no such image (a)", Began: b.now, At: b.now})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.declarePolicy("p", limit(2, ""))
+			b.declarePolicy("q", "")
+			b.put("p", limit(2, ""))
+			b.put("q", deny("other:1"))
+			b.start()
+			settle(b)
+			b.reconcile()
+			b.reconcile()
+			before := b.pool().Status
+			told := b.restart()
+			b.reconcile()
+			if diff := cmp.Diff(before.Conditions, b.pool().Status.Conditions); diff != "" {
+				t.Errorf("the restart changed conditions (-before +after):\n%s", diff)
+			}
+			if now := b.pool().Status; now.Jobs != before.Jobs || now.Waiting != before.Waiting {
+				t.Errorf("%d jobs, %d wait; before: %d, %d", now.Jobs, now.Waiting, before.Jobs, before.Waiting)
+			}
+			for len(told) > 0 {
+				t.Errorf("it tells: %s", <-told)
+			}
+		})
+	}
+}
+
+// Policies that are being loaded are trouble only if that takes long.
+func TestPoliciesThatAreBeingLoadedAreNoFailureYet(t *testing.T) {
+	b := newBench(t)
+	b.declarePolicy("p", limit(2, ""))
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "Unknown Progressing: policies are being loaded") {
+		t.Errorf("a new pool says %s", got)
+	}
+	b.now = b.now.Add(loadedWithin)
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "False PolicyPending: policies are being loaded") {
+		t.Errorf("after %s it says %s", loadedWithin, got)
+	}
+	b.put("p", limit(2, ""))
+	b.start()
+	if !conditions.IsReady(b.pool()) {
+		t.Errorf("once they are there it says %s", b.readyReason())
+	}
+}
+
+// A circuit that was open stays so in the next process, and closes with the first runner that does well.
+func TestARestartKeepsHoldingBackRunnersThatFail(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for range 3 {
+		b.results.Failures = append(b.results.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Message: "exit code 1", Began: b.now, At: b.now})
+	}
+	b.reconcile()
+	b.restart()
+	b.words = scaleset.Snapshot{State: scaleset.Listening, Known: true, Assigned: 5}
+	b.reconcile()
+	if n := len(b.runners()); n > 1 || conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("%d runners are started, %s", n, b.readyReason())
+	}
+	b.results.Worked = map[string]time.Time{b.pool().Status.Revision: time.Now().Add(time.Minute)}
+	b.reconcile()
+	if !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
+		t.Errorf("a runner did well, and it says %+v", conditions.Get(b.pool(), v1alpha1.HealthyCondition))
+	}
+}
+
+// left is what the metric says of the runners that the pool left; 0 without a series.
+func left(t *testing.T) float64 {
+	t.Helper()
+	if testutil.CollectAndCount(leftGauge) == 0 {
+		return 0
+	}
+	return testutil.ToFloat64(leftGauge.WithLabelValues(key.Namespace, key.Name))
+}
+
+func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 2
+	b.reconcile()
+	busy := b.runners()[0]
+	busy.Status.State = v1alpha1.RunnerBusy
+	must(t, b.Client.Status().Update(t.Context(), &busy))
+	recorder := events.NewFakeRecorder(100)
+	b.Events = recorder
+	must(t, b.Client.Delete(t.Context(), b.pool()))
+	for range 2 {
+		b.reconcile()
+	}
+	want := "Normal Deleted deleted at " + b.now.UTC().Format(time.RFC3339) + "; 1 runner finishes its job, 1 without: " + busy.Name
+	if got := <-recorder.Events; got != want || len(recorder.Events) > 0 {
+		t.Errorf("told %q, and %d more; want %q", got, len(recorder.Events), want)
+	}
+	if n := left(t); n != 2 {
+		t.Errorf("the metric has %v runners", n)
+	}
+	for _, r := range b.runners() {
+		r.Finalizers = nil
+		must(t, b.Client.Update(t.Context(), &r))
+		must(t, b.Client.Delete(t.Context(), &r))
+	}
+	b.reconcile()
+	if n := left(t); n != 0 {
+		t.Errorf("all are gone, and the metric has %v runners", n)
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// secretFlags may hold credentials, as in a URL: no log has what they are set to.
+var secretFlags = []string{"events-addr", "prometheus-server"}
+
+const secretAnnotation = "secret"
+
+// setLogger makes every library log through one logger, with the version on each line. It returns one that isn't silenced by the level, for what
+// happens once.
+func (f *controllerOptions) setLogger() (said logr.Logger, err error) {
+	level, err := zap.ParseAtomicLevel(f.logLevel)
+	if err != nil {
+		return said, fmt.Errorf("reading --log-level: %w", err)
+	}
+	log, err := f.newLogger(level)
+	if err != nil {
+		return said, err
+	}
+	if said, err = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)); err != nil {
+		return said, err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	f.manager.LogLevel = &levelSwitch{level: level, said: said, remote: f.remoteLogLevel}
+	return said, nil
+}
+
+func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error) {
+	config := zap.NewProductionConfig()
+	config.Level, config.Sampling = level, nil
+	config.OutputPaths = []string{"stderr"}
+	config.EncoderConfig.TimeKey = "ts"
+	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
+	config.DisableStacktrace = true
+	switch f.logEncoding {
+	case "json":
+	case "text":
+		config.Encoding = "console"
+	default:
+		return logr.Logger{}, fmt.Errorf("reading --log-encoding: %q is neither json nor text", f.logEncoding)
+	}
+	logger, err := config.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietLibraries{c} }))
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
+	}
+	return zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version))), nil
+}
+
+// libraries talk about themselves at the level of info: what starts, stops and elects. Their errors are ours.
+var libraries = []string{"sigs.k8s.io/controller-runtime/", "k8s.io/client-go/", "k8s.io/klog/", "k8s.io/apimachinery/"}
+
+// quietLibraries writes what libraries say at the level of info as debug.
+type quietLibraries struct{ zapcore.Core }
+
+// With adds fields.
+func (q quietLibraries) With(fields []zapcore.Field) zapcore.Core {
+	return quietLibraries{q.Core.With(fields)}
+}
+
+// Check adds the core to those that write an entry. Who logs is known only then.
+func (q quietLibraries) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if q.Enabled(entry.Level) {
+		return to.AddCore(entry, q)
+	}
+	return to
+}
+
+// Write writes an entry.
+func (q quietLibraries) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	if entry.Level == zapcore.InfoLevel && isOfLibrary(entry.Caller.Function) {
+		entry.Level = zapcore.DebugLevel
+		if !q.Enabled(entry.Level) {
+			return nil
+		}
+	}
+	return q.Core.Write(entry, fields)
+}
+
+func isOfLibrary(function string) bool {
+	for _, prefix := range libraries {
+		if strings.HasPrefix(function, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// levelSwitch answers GET and PUT of the log level. Other hosts only read it: whoever reaches the metrics could otherwise silence the log.
+// A port-forward to the pod counts as this host.
+type levelSwitch struct {
+	level zap.AtomicLevel
+	said  logr.Logger
+	// remote lets other hosts change it, too.
+	remote bool
+}
+
+// ServeHTTP implements http.Handler.
+func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	isNear := err == nil && from.Addr().Unmap().IsLoopback()
+	if !isNear && !s.remote && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "The level is changed from localhost, as by kubectl port-forward, unless the controller runs with --remote-log-level.", http.StatusForbidden)
+		return
+	}
+	before := s.level.Level()
+	s.level.ServeHTTP(w, r)
+	if now := s.level.Level(); now != before {
+		s.said.Info("Log level changed", "from", before.String(), "to", now.String(), "by", r.RemoteAddr)
+	}
+}
+
+// flagsSet are the flags that aren't as by default, without what may be a secret.
+func flagsSet(flags *pflag.FlagSet) map[string]string {
+	set := map[string]string{}
+	flags.Visit(func(f *pflag.Flag) {
+		set[f.Name] = f.Value.String()
+		if _, isSecret := f.Annotations[secretAnnotation]; isSecret {
+			set[f.Name] = "(not shown)"
+		}
+	})
+	return set
+}
+
+// watched names the namespaces that are worked in.
+func (f *controllerOptions) watched() string {
+	if len(f.manager.Namespaces) == 0 {
+		return "all namespaces"
+	}
+	return "namespaces " + strings.Join(f.manager.Namespaces, ", ")
+}

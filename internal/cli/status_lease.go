@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/controllers"
+	"github.com/corral-dev/corral/internal/status"
+)
+
+const (
+	// leaseFresh is how long ago a lease was renewed that needs no second look: a leader renews it every 2 s, and is followed 15 s after its
+	// last renewal.
+	leaseFresh = 10 * time.Second
+	// leaseLook is the time to the second look at one that wasn't.
+	leaseLook = 5 * time.Second
+)
+
+// leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
+func (g *statusReader) leases(ctx context.Context) []status.Lease {
+	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
+	named := &coordinationv1.Lease{}
+	err := g.client.Get(ctx, key, named)
+	var found []coordinationv1.Lease
+	if err == nil {
+		found = append(found, *named)
+	}
+	if g.namespace == "" {
+		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // the one that was named is looked for in any case
+			for i := range list.Items {
+				if list.Items[i].Namespace != g.lease {
+					found = append(found, list.Items[i])
+				}
+			}
+		}, client.MatchingFields{"metadata.name": key.Name})
+	}
+	switch {
+	case err == nil, apierrors.IsNotFound(err) && len(found) > 0:
+		return g.judge(ctx, found)
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key)
+	case apierrors.IsForbidden(err):
+		err = fmt.Errorf("you may not read Lease %s", key)
+	}
+	g.cannot("whether a controller works", err)
+	return g.judge(ctx, found)
+}
+
+// judge finds out which leases nobody renews. No clock is trusted for that: the holder wrote the time of the renewal by its own, so that a
+// lease which seems old, or is of times to come, is looked at again. It is held if it was renewed meanwhile.
+func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []status.Lease {
+	leases, again := make([]status.Lease, len(found)), []int(nil)
+	for i := range found {
+		leases[i] = leaseOf(&found[i])
+		if age := g.now().Sub(leases[i].Renewed.Time); leases[i].Holder == "" || age.Abs() > leaseFresh {
+			again = append(again, i)
+		}
+	}
+	if len(again) == 0 {
+		return leases
+	}
+	if err := g.wait(ctx, leaseLook); err != nil {
+		g.cannot("whether a controller works", err)
+		return leases
+	}
+	for _, i := range again {
+		now := &coordinationv1.Lease{}
+		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), now)
+		if err != nil && !apierrors.IsNotFound(err) {
+			g.cannot("whether somebody renews Lease "+leases[i].Name, err)
+			continue
+		}
+		before := leases[i]
+		if err == nil {
+			leases[i] = leaseOf(now)
+		}
+		leases[i].Lost = err != nil || leases[i].Holder == "" || leases[i].Renewed.Equal(&before.Renewed)
+	}
+	return leases
+}
+
+func leaseOf(l *coordinationv1.Lease) status.Lease {
+	one := status.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
+	if l.Spec.RenewTime != nil {
+		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}
+	}
+	return one
+}
+
+// wait waits, unless ctx ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// GoneFacts is what is known of a pool that isn't there any more.
+type GoneFacts struct {
+	Namespace, Name string
+	// Runners that it left, at least one.
+	Runners []Runner
+	// Unknown says what could not be read, and why.
+	Unknown []string
+	Now     time.Time
+}
+
+// GoneAnswer says which runners a pool left that was deleted.
+type GoneAnswer struct {
+	// Pool as NAMESPACE/NAME.
+	Pool string `json:"pool"`
+	// Deleted is when its deletion reached its runners; absent if it didn't.
+	Deleted *metav1.Time `json:"deleted,omitempty"`
+	// Runners that are left. Those with a job finish it.
+	Runners []LeftRunner `json:"runners"`
+	// Unknown says what could not be read, and why.
+	Unknown []string `json:"unknown,omitempty"`
+
+	now time.Time
+}
+
+// LeftRunner is a runner whose pool is gone.
+type LeftRunner struct {
+	Name  string                 `json:"name"`
+	State v1alpha1.RunnerState   `json:"state"`
+	Job   *v1alpha1.JobReference `json:"job,omitempty"`
+}
+
+// Gone explains a pool that was deleted while runners of it are there.
+func Gone(f GoneFacts) GoneAnswer {
+	a := GoneAnswer{Pool: f.Namespace + "/" + f.Name, Unknown: f.Unknown, now: f.Now}
+	for _, r := range f.Runners {
+		if at := r.Object.DeletionTimestamp; at != nil && (a.Deleted == nil || at.Before(a.Deleted)) {
+			a.Deleted = at
+		}
+		a.Runners = append(a.Runners, LeftRunner{Name: r.Object.Name, State: r.State, Job: r.Object.CurrentJob()})
+	}
+	return a
+}
+
+// Text writes the answer for people.
+func (a GoneAnswer) Text() string {
+	p := &page{now: a.now}
+	working := 0
+	for _, r := range a.Runners {
+		if r.State == v1alpha1.RunnerBusy {
+			working++
+		}
+	}
+	if a.Deleted != nil {
+		p.line(0, "RunnerPool %s is gone: %s", a.Pool, wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working))
+	} else {
+		namespace, name, _ := strings.Cut(a.Pool, "/")
+		p.line(0, "RunnerPool %s is gone, and its deletion hasn't reached its runners. If that stays so: kubectl delete runners.corral.dev -n %s -l %s=%s", a.Pool, namespace, v1alpha1.PoolLabel, name)
+	}
+	p.section("Runners")
+	for _, r := range a.Runners {
+		p.line(2, "%s", fmt.Sprintf("%s is %s; job: %s", r.Name, r.State, jobWords(p, r.Job)))
+	}
+	p.list("Not known", a.Unknown)
+	return p.String()
+}

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
+func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		outage *v1alpha1.GitHubOutage
+		pool   string // what explain pool advises
+		runner string // what explain runner advises
+	}{
+		"500":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com), and editing the connection doesn't help", "githubstatus.com"},
+		"429":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "the connection of another App", "the connection of another App"},
+		"403":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
+		"no answer": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
+		"unknown":   {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
+		"401":       {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
+		"403, lack": {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "GitHub said so")
+			r.Object.Status.Outage = tc.outage
+			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: tc.reason}}
+			f := facts(func(f *PoolFacts) {
+				f.ready(metav1.ConditionFalse, tc.reason, "GitHub said so")
+				f.ScaleSet, f.Runners = &v1alpha1.ScaleSet{Status: v1alpha1.ScaleSetStatus{Outage: tc.outage}}, []Runner{r}
+			})
+			pool, err := Pool(f)
+			if n := len(pool.Changes); err != nil || n == 0 || !strings.Contains(pool.Changes[0], tc.pool) || !strings.Contains(pool.Changes[n-1], tc.runner) {
+				t.Errorf("%v, pool: %q", err, pool.Changes)
+			}
+			if runner := OfRunner(RunnerFacts{Runner: r, Now: noon}); len(runner.Changes) != 1 || !strings.Contains(runner.Changes[0], tc.runner) {
+				t.Errorf("runner: %q", runner.Changes)
+			}
+		})
+	}
+}

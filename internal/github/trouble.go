@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package github
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+const (
+	// troubleCalls in a row have to fail, over no less than troubleTime, before a connection is in trouble: GitHub answers a single call
+	// with 500 every now and then.
+	troubleCalls, troubleTime = 3, 10 * time.Second
+	// troubleLife is how long a failure counts that no other call of its class followed.
+	troubleLife = 90 * time.Second
+	// troubleRetry is the longest time between two attempts of whoever calls, unless GitHub asked for more.
+	troubleRetry = 30 * time.Second
+)
+
+// Trouble is what GitHub answers to the calls of a class, one after the other, instead of what it was asked for.
+type Trouble struct {
+	// Code of the last answer; 0 if there was none.
+	Code int
+	// Next is when such a call is made again at the latest.
+	Next time.Time
+}
+
+// failures of the calls of a class, in a row.
+type failures struct {
+	first, last, next time.Time
+	calls, code       int
+	isKnown           bool // to those that OnTrouble named
+}
+
+// isTrouble reports whether they are many enough, and not of the past.
+func (f *failures) isTrouble(now time.Time) bool {
+	return f.calls >= troubleCalls && f.last.Sub(f.first) >= troubleTime && now.Sub(f.last) < max(troubleLife, f.next.Sub(f.last)+troubleRetry)
+}
+
+// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer. It must not block.
+func (c *Connections) OnTrouble(changed func(key string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onTrouble = append(c.onTrouble, changed)
+}
+
+// Trouble returns what GitHub's trouble is on a connection, that which began first; false if there is none.
+func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first time.Time
+	for _, f := range c.failing[key] {
+		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
+			t, first, yes = Trouble{Code: f.code, Next: f.next}, f.first, true
+		}
+	}
+	return t, yes
+}
+
+// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, and how long GitHub asks to wait.
+func (c *Connections) answered(key, class string, status int, header http.Header) {
+	c.mu.Lock()
+	changed := c.count(key, class, status, header)
+	wake := c.onTrouble
+	c.mu.Unlock()
+	for _, f := range wake {
+		if changed {
+			f(key)
+		}
+	}
+}
+
+// count reports whether a trouble began or ended.
+func (c *Connections) count(key, class string, status int, header http.Header) (changed bool) {
+	f, now := c.failing[key][class], c.now()
+	if KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
+		delete(c.failing[key], class)
+		return f != nil && f.isKnown
+	}
+	if f == nil || now.Sub(f.last) >= max(troubleLife, f.next.Sub(f.last)+troubleRetry) {
+		if c.failing[key] == nil {
+			c.failing[key] = map[string]*failures{}
+		}
+		f = &failures{first: now}
+		c.failing[key][class] = f
+	}
+	f.last, f.code, f.next = now, status, now.Add(max(troubleRetry, RetryAfter(header, now)))
+	f.calls++
+	changed = !f.isKnown && f.isTrouble(now)
+	f.isKnown = f.isKnown || changed
+	return changed
+}
+
+// Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble.
+func (c *Connections) Watch(o Options, key string) Options {
+	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
+	return o
+}
+
+// Note takes in how a call of a class ended that whoever made it waited for.
+func (o Options) Note(ctx context.Context, class string, resp *http.Response, err error) {
+	switch {
+	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
+	case err != nil:
+		o.answered(class, 0, nil)
+	default:
+		o.answered(class, resp.StatusCode, resp.Header)
+	}
+}

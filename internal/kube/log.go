@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// warning is the level below info, which logr has no word for. What logs by it writes a warning.
+const warning = -1
+
+// Warn logs trouble that passes or is tried again; what is lost or broken is an error.
+func Warn(ctx context.Context, message string, about ...any) {
+	if sink := log.FromContext(ctx).GetSink(); sink != nil {
+		sink.Info(warning, message, about...)
+	}
+}
+
+// note says at the level of debug how a pass ended, whether anything changed or not.
+func (a *Attempt) note(ctx context.Context, result ctrl.Result, outcome error) {
+	debug := log.FromContext(ctx).V(1)
+	if !debug.Enabled() {
+		return
+	}
+	about := []any{"again", result.RequeueAfter.String()}
+	if ready := conditions.Get(a.obj, v1alpha1.ReadyCondition); ready != nil {
+		about = append(about, "status", ready.Status, "reason", ready.Reason, "message", ready.Message)
+	}
+	if outcome != nil {
+		about = append(about, "outcome", outcome.Error())
+	}
+	debug.Info("Pass", about...)
+}
+
+// LogDeleted logs that an object was deleted: of which revision it was, and why it had to go.
+func LogDeleted(ctx context.Context, c client.Client, obj client.Object, revision, why string) {
+	kind, _ := apiutil.GVKForObject(obj, c.Scheme()) // "" is said of an unknown one
+	log.FromContext(ctx).Info("Deleted", "deleted", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", why)
+}

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// left is what a pool leaves that was deleted.
+type left struct {
+	since           time.Time
+	working, ending int
+}
+
+// checkLeaving finds pools that were deleted, and whose runners are there.
+func checkLeaving(v view) symptoms {
+	if slices.ContainsFunc(v.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, "RunnerPools") }) {
+		return nil // who can't see the pools can't say which are gone
+	}
+	all := map[object]left{}
+	for i := range v.Runners {
+		r := &v.Runners[i]
+		if !v.isLeft(r) {
+			continue
+		}
+		of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}
+		l := all[of]
+		if l.since.IsZero() || r.DeletionTimestamp.Time.Before(l.since) {
+			l.since = r.DeletionTimestamp.Time
+		}
+		if r.Status.State == v1alpha1.RunnerBusy {
+			l.working++
+		} else {
+			l.ending++
+		}
+		all[of] = l
+	}
+	var found symptoms
+	for of, l := range all {
+		words := wording.Leaving(l.since, l.working, l.ending)
+		found = append(found, symptom{
+			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: words},
+			message: words, since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
+		})
+	}
+	return found
+}

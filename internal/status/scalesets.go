@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+)
+
+// checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
+// but for those whose runners are known to be leaving.
+func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
+	var all symptoms
+	for i := range v.ScaleSets {
+		set := &v.ScaleSets[i]
+		s := seen{object{scaleSetKind, set.Namespace, set.Name}, set, set.Status.ObservedGeneration, ""}
+		all = append(all, checkLook(v, s)...)
+		ready, pool := s.ready(), v.poolOf(set)
+		if pool == nil {
+			gone := object{poolKind, set.Namespace, set.Spec.PoolRef.Name}
+			if isAmiss(ready) && (ready.Reason != v1alpha1.DrainingReason || leaving[gone] == "") {
+				all = append(all, conditionOf(s.of, ready).during(set.Status.Outage))
+			}
+			continue
+		}
+		if labels := explain.ConditionOf(set.Status.Conditions, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
+			one := conditionOf(ofPool(pool), labels)
+			one.goOn = true
+			all = append(all, one)
+		}
+		ofPools := explain.ConditionOf(pool.Status.Conditions, v1alpha1.ReadyCondition)
+		if isAmiss(ready) && !isAmiss(ofPools) && ready.Status == metav1.ConditionFalse {
+			all = append(all, causeOf(v, pool, conditionOf(ofPool(pool), ready), causes))
+		}
+		all = append(all, checkSession(set, pool, ready, ofPools)...)
+	}
+	return all
+}
+
+// checkSession finds a session that isn't open though nothing else says so, and one that a restart would lose.
+func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *explain.Condition) symptoms {
+	listening := explain.ConditionOf(set.Status.Conditions, v1alpha1.ListeningCondition)
+	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
+	switch {
+	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):
+		s := conditionOf(ofPool(pool), listening)
+		s.reason, s.rank = notListening, rank{severity: Error, what: "a pool listens to no messages of GitHub", grace: lookGrace, lately: "a message session is being opened"}
+		s.key, s.message = notListening+"|"+s.key, listening.Reason+": "+listening.Message
+		return symptoms{s}
+	case isOpen && set.Status.SessionID == "":
+		return symptoms{{
+			key: noResumeReason, of: ofPool(pool), reason: noResumeReason,
+			rank:    rank{severity: Ahead, what: "a restart of the controller couldn't resume a session: no new jobs for up to 92 s"},
+			message: "status.sessionID is empty", do: "Nothing, unless it stays so: the id is written with the next look at the session.",
+		}}
+	}
+	return nil
+}

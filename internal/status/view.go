@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// view is a snapshot whose objects are found by NAMESPACE/NAME.
+type view struct {
+	*Snapshot
+	connections map[string]*v1alpha1.GitHubConnection
+	pools       map[string]*v1alpha1.RunnerPool
+	sets        map[string]*v1alpha1.ScaleSet
+}
+
+func viewOf(s *Snapshot) view {
+	v := view{Snapshot: s, connections: map[string]*v1alpha1.GitHubConnection{}, pools: map[string]*v1alpha1.RunnerPool{}, sets: map[string]*v1alpha1.ScaleSet{}}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		v.connections[c.Namespace+"/"+c.Name] = c
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		v.pools[nameOf(p)] = p
+	}
+	for i := range s.ScaleSets {
+		set := &s.ScaleSets[i]
+		v.sets[set.Namespace+"/"+set.Name] = set
+	}
+	return v
+}
+
+func nameOf(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Name }
+
+// setOf finds the scale set of a pool; nil if it has none.
+func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.ScaleSet {
+	if set := v.sets[nameOf(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
+		return set
+	}
+	return nil
+}
+
+// outageOf is the outage of GitHub that a pool's scale set has, or else one of its runners; nil for none.
+func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
+	if set := v.setOf(p); set != nil && set.Status.Outage != nil {
+		return set.Status.Outage
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; r.Status.Outage != nil && r.Namespace == p.Namespace && r.Spec.PoolRef.Name == p.Name {
+			return r.Status.Outage
+		}
+	}
+	return nil
+}
+
+// isLeft reports whether a runner that ends is of a pool that is gone.
+func (v view) isLeft(r *v1alpha1.Runner) bool {
+	pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
+	return !r.DeletionTimestamp.IsZero() && owner != nil && (pool == nil || pool.UID != owner.UID)
+}
+
+// poolOf finds the pool of a scale set; nil if that is gone.
+func (v view) poolOf(set *v1alpha1.ScaleSet) *v1alpha1.RunnerPool {
+	if p := v.pools[set.Namespace+"/"+set.Spec.PoolRef.Name]; p != nil && string(p.UID) == set.Spec.PoolUID {
+		return p
+	}
+	return nil
+}
+
+// poolsBy lists the pools, as NAMESPACE/NAME, by what they belong to.
+func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
+	pools := map[string][]string{}
+	for i := range v.Pools {
+		p := &v.Pools[i]
+		pools[owner(p)] = append(pools[owner(p)], nameOf(p))
+	}
+	return pools
+}
+
+// policiesOf lists the policies that are asked about a pool.
+func (v view) policiesOf(p *v1alpha1.RunnerPool) []object {
+	facts, all := policy.PoolOf(p), []object(nil)
+	for i := range v.Policies {
+		if o := &v.Policies[i]; binds(o, facts) {
+			all = append(all, object{policyKind, o.Namespace, o.Name})
+		}
+	}
+	for i := range v.ClusterPolicies {
+		if o := &v.ClusterPolicies[i]; binds(o, facts) {
+			all = append(all, object{clusterPolicyKind, "", o.Name})
+		}
+	}
+	return all
+}
+
+func binds(o policy.Object, pool policy.Pool) bool {
+	source, _ := policy.SourceOf(o) // what is wrong with it is in its status
+	return policy.Broken(source, nil).Binds(pool)
+}
+
+// totals count what was read.
+func (v view) totals() Totals {
+	t := Totals{Sources: len(v.Sources), Connections: len(v.Connections), Policies: len(v.Policies) + len(v.ClusterPolicies), Pools: len(v.Pools)}
+	for i := range v.Pools {
+		s := &v.Pools[i].Status
+		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
+		t.Jobs += s.Jobs + s.Waiting
+		t.Waiting += explain.Waiting(s)
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; v.isLeft(r) {
+			t.Runners.Total++
+			if r.Status.State == v1alpha1.RunnerBusy {
+				t.Runners.Busy++
+				t.Jobs++
+			}
+		}
+	}
+	for _, l := range v.Leases {
+		if !l.Lost {
+			t.Leaders = append(t.Leaders, l)
+		}
+	}
+	return t
+}

@@ -1,0 +1,483 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/scaling"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+)
+
+// Each situation is what somebody may be called for at night. All that they could read then is testdata/oncall/SITUATION.txt.
+var situations = []struct {
+	name string
+	// cause is said by each command that is asked why; "" where nothing is wrong.
+	cause string
+	// warnings are how many events the trouble is worth.
+	warnings int
+	tell     func(*situation)
+}{
+	{"normal-job", "", 0, aNormalJob},
+	{"good-commit", "", 0, aGoodCommit},
+	{"broken-commit", "pools.cue:8:2: pools.linux.spec.lables: field not allowed", 1, aBrokenCommit},
+	{"pruning-commit", "", 1, aPruningCommit},
+	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
+	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
+	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
+	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
+	{"failing-pods", "Error (exit code 1)", 1, failingPods},
+	{"full-pool", "full", 0, aFullPool},
+	{"suspended", "suspend", 0, aSuspendedPool},
+	{"denied", "container runner is privileged", 1, aDeniedPool},
+	{"ceiling", "corral.scaling.limit (limits.rego:3)", 0, aCeiling},
+	{"stuck-runner", "Unschedulable", 0, aStuckRunner},
+	{"stolen-session", "held by somebody else", 1, aStolenSession},
+	{"deletion-while-busy", "deleted", 0, aDeletionWhileBusy},
+	{"secret-gone", "Secret acme isn't there", 1, aSecretThatIsGone},
+	{"restart-in-a-burst", "", 0, aRestartInABurst},
+}
+
+func TestOnCall(t *testing.T) {
+	for _, told := range situations {
+		t.Run(told.name, func(t *testing.T) {
+			s := newSituation(t, told.name)
+			s.cause, s.warnings = told.cause, told.warnings
+			told.tell(s)
+			s.close()
+		})
+	}
+}
+
+// situation is a story whose whole output is written down: a namespace with the connection acme.
+type situation struct {
+	*recorder
+	warnings int
+}
+
+const (
+	// jobsRun is the first workflow run of a situation.
+	jobsRun = 9001
+	// brief is how long a job takes, so that GitHub tells of its start and its end one after the other.
+	brief = 2 * time.Second
+)
+
+func newSituation(t *testing.T, name string) *situation {
+	t.Helper()
+	t.Parallel()
+	options := githubsim.Options{LostAfter: 10 * time.Second}
+	if name == "stolen-session" {
+		options.SessionExpiry = 15 * time.Second // the thief never polls
+	}
+	w := newStoryOn(t, options, "--watch-namespaces="+name)
+	w.elect(t, name+"-lease")
+	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
+	return &situation{recorder: newRecorder(t, w, name)}
+}
+
+// begin runs the controller.
+func (s *situation) begin() {
+	s.t.Helper()
+	s.logs = append(s.logs, s.w.start(s.t))
+}
+
+// pool makes the pool linux and returns it.
+func (s *situation) pool(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	s.t.Helper()
+	p := newPool(s.namespace, "linux", "acme", append([]func(*v1alpha1.RunnerPool){atMost(3)}, change...)...)
+	must(s.t, s.w.Client.Create(s.t.Context(), p))
+	return p
+}
+
+func atMost(n int32) func(*v1alpha1.RunnerPool) {
+	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = &n }
+}
+
+// listening makes the pool linux and waits until it takes jobs.
+func (s *situation) listening(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	s.t.Helper()
+	p := s.pool(change...)
+	eventually(s.t, s.ready(p))
+	return p
+}
+
+// jobs adds some for the pool linux, each of a workflow run of its own.
+func (s *situation) jobs(n int, duration time.Duration) []string {
+	s.t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		id, err := s.w.GitHub.AddJob(githubsim.Job{
+			Repository: s.namespace + "-org/app", Labels: []string{"linux"}, RunID: jobsRun + int64(len(s.w.GitHub.Jobs())), Duration: duration,
+		})
+		must(s.t, err)
+		ids[i] = id
+	}
+	return ids
+}
+
+// announced waits until GitHub knows how many jobs the pool linux takes.
+func (s *situation) announced(n int) {
+	s.t.Helper()
+	must(s.t, s.w.GitHub.WaitUntil(s.t.Context(), func() bool { return s.w.GitHub.Report().ScaleSets[0].Capacity == n }))
+}
+
+// job is what is asked of corral explain about a job.
+func (s *situation) job(number int) string {
+	return fmt.Sprintf("job %s/app/actions/runs/%d --labels linux", s.w.GitHub.ConfigURL(s.namespace+"-org"), jobsRun+number)
+}
+
+// cancel ends jobs that would go on for long.
+func (s *situation) cancel(ids []string) {
+	s.t.Helper()
+	for _, id := range ids {
+		if !s.w.GitHub.CancelJob(id) {
+			s.t.Errorf("job %s can't be cancelled", id)
+		}
+	}
+}
+
+// patch merges JSON into an object.
+func (s *situation) patch(o client.Object, json string) {
+	s.t.Helper()
+	must(s.t, s.w.Client.Patch(s.t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(json))))
+}
+
+// says is a check that an object's Ready has a reason.
+func (s *situation) says(o kube.Object, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := s.w.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		ready := conditions.Get(o, v1alpha1.ReadyCondition)
+		if ready == nil || ready.Reason != reason || ready.ObservedGeneration != o.GetGeneration() {
+			return fmt.Errorf("%T %s is %+v", o, o.GetName(), ready)
+		}
+		return nil
+	}
+}
+
+// ready is a check that an object is as it should be.
+func (s *situation) ready(o kube.Object) func(context.Context) error {
+	return s.says(o, v1alpha1.SucceededReason)
+}
+
+// runs is a check of the pool linux: it has so many jobs and busy runners.
+func (s *situation) runs(jobs, busy int32) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		if err := s.w.Client.Get(ctx, key(s.namespace, "linux"), p); err != nil {
+			return err
+		}
+		if p.Status.Jobs != jobs || p.Status.Runners.Busy != busy || p.Status.Runners.Total != busy {
+			return fmt.Errorf("%d jobs, %+v", p.Status.Jobs, p.Status.Runners)
+		}
+		return nil
+	}
+}
+
+// runner is a check that a runner is in a state for a cause.
+func (s *situation) runner(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list := &v1alpha1.RunnerList{}
+		if err := s.w.Client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(list.Items, func(r v1alpha1.Runner) bool { return r.Status.State == state && r.Status.Cause == cause }) {
+			return fmt.Errorf("no runner is %s (%s) of %d", state, cause, len(list.Items))
+		}
+		return nil
+	}
+}
+
+// calm is a check that the pool linux is ready and at rest.
+func (s *situation) calm(ctx context.Context) error {
+	return errors.Join(s.ready(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "linux"}})(ctx), s.runs(0, 0)(ctx))
+}
+
+// ends waits until the pool linux is at rest, writes down what was told, and cleans up.
+func (s *situation) ends() {
+	s.t.Helper()
+	eventually(s.t, s.calm)
+	s.tale("the whole story", s.warnings, false)
+	s.w.cleanUp(s.t, s.namespace)
+}
+
+func aNormalJob(s *situation) {
+	s.begin()
+	s.listening()
+	ids := s.jobs(1, 15*time.Second)
+	s.look("a job runs", s.runs(1, 1), "pool/linux", s.job(0))
+	s.w.allDone(s.t, ids)
+	s.look("the job is done", s.calm, "pool/linux", s.job(0))
+	s.ends()
+}
+
+// commits is a source of two pools that is listened to.
+func (s *situation) commits() (g *gitops, source *v1alpha1.PoolSource) {
+	s.t.Helper()
+	s.begin()
+	g = s.w.newSource(s.t, s.namespace, time.Hour)
+	source = &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pools"}}
+	eventually(s.t, s.calm)
+	return g, source
+}
+
+func aGoodCommit(s *situation) {
+	g, source := s.commits()
+	g.Write("pools.cue", definitions(5, "linux", "runner:2", true))
+	g.sync(g.Push("Raise max"))
+	s.look("a commit is applied", s.both(s.ready(source), s.calm), "pool/linux")
+	s.ends()
+}
+
+// both is a check of two.
+func (s *situation) both(one, other func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return errors.Join(one(ctx), other(ctx)) }
+}
+
+func aBrokenCommit(s *situation) {
+	g, source := s.commits()
+	g.Write("pools.cue", strings.Replace(definitions(5, "linux", "runner:1", true), "labels", "lables", 1))
+	g.Push("Raise max, with a typo")
+	g.request()
+	s.look("a commit is broken", s.says(source, v1alpha1.BuildFailedReason), "pool/linux")
+	g.Write("pools.cue", definitions(5, "linux", "runner:1", true))
+	g.sync(g.Push("Mend it"))
+	s.ends()
+}
+
+func aPruningCommit(s *situation) {
+	g, source := s.commits()
+	g.Write("pools.cue", definitions(3, "linux", "runner:1", false))
+	g.sync(g.Push("Remove a pool"))
+	g.waitRemote("extra", func(set *githubsim.ScaleSetReport) bool { return set == nil })
+	g.Write("pools.cue", "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n")
+	g.Push("Remove the other too")
+	g.request()
+	s.look("all pools are to go", s.says(source, v1alpha1.PruneRefusedReason), "pool/linux")
+	g.Write("pools.cue", definitions(3, "linux", "runner:1", false))
+	g.sync(g.Push("Put it back"))
+	s.ends()
+}
+
+// useToken puts a token into the connection's Secret.
+func (s *situation) useToken(token string) {
+	s.t.Helper()
+	s.patch(s.w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
+}
+
+func (s *situation) connection() *v1alpha1.GitHubConnection {
+	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
+}
+
+// look again at the connection, as is asked for by whoever mended its Secret.
+func (s *situation) requestConnection() {
+	s.t.Helper()
+	s.patch(s.connection(), `{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"now"}}}`)
+}
+
+func aWrongToken(s *situation) {
+	s.useToken("ghp_wrong")
+	s.begin()
+	p := s.pool()
+	ids := s.jobs(1, brief)
+	s.look("the token is wrong", s.both(s.says(p, v1alpha1.ConnectionNotReadyReason), s.says(s.connection(), v1alpha1.CredentialsRefusedReason)), "pool/linux", s.job(0))
+	s.useToken(s.w.CredentialsSecret("", "").StringData[v1alpha1.TokenKey])
+	s.requestConnection()
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func aMissingGroup(s *situation) {
+	s.begin()
+	p := s.pool(func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
+	s.look("the runner group is missing", s.says(p, v1alpha1.RunnerGroupNotFoundReason), "pool/linux", s.job(0))
+	s.patch(p, `{"spec":{"runnerGroup":"default"}}`)
+	s.w.allDone(s.t, s.jobs(1, brief))
+	s.ends()
+}
+
+func aGitHubThatAnswers500(s *situation) {
+	s.begin()
+	p := s.listening()
+	for _, endpoint := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointCreateSession, githubsim.EndpointGetScaleSet, githubsim.EndpointJITConfig} {
+		s.w.GitHub.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 500})
+	}
+	ids := s.jobs(1, brief)
+	s.look("GitHub answers 500", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.w.GitHub.ClearFaults()
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func aGitHubThatAnswers429(s *situation) {
+	s.begin()
+	p := s.listening()
+	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Second})
+	ids := s.jobs(1, brief)
+	s.look("GitHub answers 429", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.w.GitHub.ClearFaults()
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+// inject strikes so many of the situation's pods; all if 0.
+func (s *situation) inject(kind nodeplay.FaultKind, times int) (heal func()) {
+	heal = s.w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace, Times: times})
+	s.t.Cleanup(heal)
+	return heal
+}
+
+func failingPods(s *situation) {
+	s.begin()
+	p := s.listening()
+	s.inject(nodeplay.CrashBeforeConnecting, scaling.Tolerated)
+	ids := s.jobs(1, brief)
+	s.look("its runners fail", s.says(p, v1alpha1.RunnersFailingReason), "pool/linux", s.job(0))
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func aFullPool(s *situation) {
+	s.begin()
+	s.listening(atMost(2))
+	ids := s.jobs(6, time.Hour)
+	s.look("the pool is full", s.runs(2, 2), "pool/linux", s.job(0), s.job(5))
+	s.cancel(ids)
+	s.ends()
+}
+
+func aSuspendedPool(s *situation) {
+	s.begin()
+	p := s.listening()
+	s.patch(p, `{"spec":{"suspend":true}}`)
+	eventually(s.t, s.says(p, v1alpha1.SuspendedReason))
+	s.announced(0)
+	ids := s.jobs(1, brief)
+	s.look("the pool is suspended", s.says(p, v1alpha1.SuspendedReason), "pool/linux", s.job(0))
+	s.patch(p, `{"spec":{"suspend":false}}`)
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func privileged(p *v1alpha1.RunnerPool) {
+	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1","securityContext":{"privileged":true}}]}}`)}
+}
+
+func aDeniedPool(s *situation) {
+	s.begin()
+	guard := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "guard"}}
+	guard.Spec.Modules = map[string]string{"template.rego": teamPolicy}
+	must(s.t, s.w.Client.Create(s.t.Context(), guard))
+	p := s.pool(privileged)
+	ids := s.jobs(1, brief)
+	s.look("a policy denies the pool", s.says(p, v1alpha1.PolicyDeniedReason), "pool/linux", s.job(0))
+	s.patch(p, `{"spec":{"template":{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}}}`)
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func aCeiling(s *situation) {
+	s.begin()
+	s.listening()
+	must(s.t, s.w.Client.Create(s.t.Context(), limitPolicy(s.namespace, "limits", 1)))
+	waitLimits(s.t, key(s.namespace, "linux"), 1)
+	s.announced(1)
+	ids := s.jobs(3, time.Hour)
+	s.look("a policy holds the pool to 1", s.runs(1, 1), "pool/linux", s.job(2))
+	s.cancel(ids)
+	s.ends()
+}
+
+func aStuckRunner(s *situation) {
+	s.begin()
+	s.listening()
+	heal := s.inject(nodeplay.Unschedulable, 0)
+	ids := s.jobs(1, brief)
+	var stuck string
+	eventually(s.t, func(ctx context.Context) error {
+		list := &v1alpha1.RunnerList{}
+		err := s.w.Client.List(ctx, list, client.InNamespace(s.namespace))
+		if len(list.Items) == 0 {
+			return fmt.Errorf("no runner is made: %w", err)
+		}
+		stuck = list.Items[0].Name
+		return nil
+	})
+	s.look("no node takes a runner's pod", s.runner(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable), "pool/linux", "runner/"+stuck, s.job(0))
+	heal()
+	s.w.allDone(s.t, ids)
+	s.ends()
+}
+
+func aStolenSession(s *situation) {
+	s.begin()
+	p := s.listening()
+	if !s.w.GitHub.StealSession(s.w.GitHub.Report().ScaleSets[0].ID, "elsewhere/pool") {
+		s.t.Fatal("no session to steal")
+	}
+	ids := s.jobs(1, brief)
+	s.look("somebody else holds the session", s.says(p, v1alpha1.OwnedElsewhereReason), "pool/linux", s.job(0))
+	s.w.allDone(s.t, ids) // once the thief's session has expired
+	s.ends()
+}
+
+func aDeletionWhileBusy(s *situation) {
+	s.begin()
+	p := s.listening()
+	ids := s.jobs(1, time.Hour)
+	eventually(s.t, s.runs(1, 1))
+	must(s.t, s.w.Client.Delete(s.t.Context(), p))
+	s.look("the pool is deleted while its job runs", func(ctx context.Context) error {
+		if err := s.w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the pool may be there: %w", err)
+		}
+		return s.runner(v1alpha1.RunnerBusy, "")(ctx)
+	}, "pool/linux")
+	s.cancel(ids)
+	s.w.cleanUp(s.t, s.namespace)
+	s.tale("the whole story", s.warnings, false)
+}
+
+func aSecretThatIsGone(s *situation) {
+	s.begin()
+	s.listening()
+	must(s.t, s.w.Client.Delete(s.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}))
+	s.requestConnection()
+	s.look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux")
+	must(s.t, s.w.Client.Create(s.t.Context(), s.w.CredentialsSecret(s.namespace, "acme")))
+	eventually(s.t, s.ready(s.connection()))
+	s.w.allDone(s.t, s.jobs(1, brief))
+	s.ends()
+}
+
+// A controller that is killed says nothing, and GitHub's words of the time in between are lost.
+func aRestartInABurst(s *situation) {
+	s.begin()
+	s.listening(atMost(8))
+	ids := s.jobs(24, 500*time.Millisecond)
+	s.w.untilDone(s.t, ids, 8)
+	s.logs[0].Kill()
+	s.begin()
+	s.w.allDone(s.t, ids)
+	s.look("all jobs are done", s.calm)
+	s.tale("what was said of it", s.warnings, true)
+	s.w.cleanUp(s.t, s.namespace)
+}

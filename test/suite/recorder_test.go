@@ -1,0 +1,410 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/cli"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/golden"
+)
+
+// recorder writes down what somebody on call can see of a namespace, in parts that have a title each. A part is taken once it is as
+// reviewed: what comes late is waited for, what never comes or comes too much fails.
+type recorder struct {
+	t         *testing.T
+	w         *story
+	namespace string
+	// cause is in each answer about what is wrong.
+	cause string
+	// logs of the story's controllers.
+	logs     []*world.Controller
+	reviewed map[string]string
+	written  strings.Builder
+}
+
+const (
+	// tooLong is how long a part is waited for. It may hold for the next attempt of what failed.
+	tooLong = time.Minute
+	// still is how long a part must not have changed to be written anew.
+	still = 3 * time.Second
+)
+
+func newRecorder(t *testing.T, w *story, namespace string) *recorder {
+	t.Helper()
+	text, err := os.ReadFile(goldenOf(namespace))
+	if err != nil && !golden.Updating() {
+		t.Fatal(err)
+	}
+	r := &recorder{t: t, w: w, namespace: namespace, reviewed: map[string]string{}}
+	for part := range strings.SplitSeq(string(text), partMark) {
+		title, body, _ := strings.Cut(part, "\n")
+		r.reviewed[title] = body
+	}
+	return r
+}
+
+func goldenOf(namespace string) string { return filepath.Join("testdata", "oncall", namespace+".txt") }
+
+const partMark = "======== "
+
+// part writes down what read returns.
+func (r *recorder) part(title string, read func(context.Context) (string, error)) {
+	r.t.Helper()
+	text, since := "", time.Time{}
+	err := world.Until(r.t.Context(), tooLong, func(ctx context.Context) error {
+		now, err := read(ctx)
+		if err != nil {
+			return err
+		}
+		now = settle(now)
+		if now != text || since.IsZero() {
+			text, since = now, time.Now()
+		}
+		if !golden.Updating() && text != r.reviewed[title] || golden.Updating() && time.Since(since) < still {
+			return errors.New("it isn't as reviewed, or still changes")
+		}
+		return nil
+	})
+	if text == "" || golden.Updating() && err != nil {
+		r.t.Fatalf("%s: %v:\n%s", title, err, text)
+	}
+	r.written.WriteString(partMark + title + "\n" + text)
+}
+
+// close compares all parts with the file that was reviewed, or writes it anew.
+func (r *recorder) close() {
+	r.t.Helper()
+	golden.Compare(r.t, goldenOf(r.namespace), r.written.String())
+}
+
+// look writes down what kubectl and corral say now, answers of corral explain among it, once check is content. Each answer has the cause.
+func (r *recorder) look(title string, check func(context.Context) error, questions ...string) {
+	r.t.Helper()
+	var answers []string
+	r.part(title, func(ctx context.Context) (string, error) {
+		if err := check(ctx); err != nil {
+			return "", err
+		}
+		answers = []string{r.corral(ctx, "status", "--lease-namespace", r.namespace+"-lease")}
+		for _, question := range questions {
+			answers = append(answers, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
+		}
+		columns, err := r.columns(ctx)
+		if err != nil {
+			return "", err
+		}
+		conditions, err := r.conditions(ctx)
+		return strings.Join(append(answers, columns, conditions), "\n"), err
+	})
+	for _, answer := range answers {
+		if !strings.Contains(answer, r.cause) {
+			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.cause, answer)
+		}
+	}
+}
+
+// tale writes down what was told so far: events, of which so many are Warnings, and the log; of that only what is above the level info if the
+// rest depends on the moment.
+func (r *recorder) tale(title string, warnings int, quiet bool) {
+	r.t.Helper()
+	told := 0
+	r.part(title, func(ctx context.Context) (string, error) {
+		var events string
+		var err error
+		if events, told, err = r.events(ctx); err != nil {
+			return "", err
+		}
+		log, err := r.log(quiet)
+		return "events\n" + events + "\nlog\n" + log, err
+	})
+	if told > warnings {
+		r.t.Errorf("%d Warnings, where %d are enough", told, warnings)
+	}
+}
+
+// corral runs the command with the administrator's rights and returns what it says.
+func (r *recorder) corral(ctx context.Context, args ...string) string {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "$ corral %s\n", strings.Join(args, " "))
+	root := cli.NewRoot("test")
+	root.SetContext(ctx)
+	root.SetOut(out)
+	root.SetErr(out)
+	root.SetArgs(append(args, "--kubeconfig", r.w.Cluster.Kubeconfig(), "-n", r.namespace))
+	if code := cli.Run(root); code != 0 {
+		fmt.Fprintf(out, "exit code %d\n", code)
+	}
+	return out.String()
+}
+
+// resources are the kinds of Corral in a namespace, by their names in URLs.
+var resources = []string{"githubconnections", "poolsources", "runnerpolicies", "runnerpools", "runners", "scalesets"}
+
+// columns are what kubectl get -o wide shows.
+func (r *recorder) columns(ctx context.Context) (string, error) {
+	c, err := rest.HTTPClientFor(r.w.Cluster.Config)
+	if err != nil {
+		return "", err
+	}
+	out := &strings.Builder{}
+	for _, kind := range resources {
+		table, err := r.table(ctx, c, kind)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", kind, err)
+		}
+		if len(table.Rows) > 0 {
+			fmt.Fprintf(out, "$ kubectl get %s -o wide\n%s", kind, written(table))
+		}
+	}
+	return out.String(), nil
+}
+
+func (r *recorder) table(ctx context.Context, c *http.Client, kind string) (*metav1.Table, error) {
+	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(r.w.Cluster.Config.Host, "/"), v1alpha1.GroupVersion, r.namespace, kind)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	answer, err := c.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	table, decoder := &metav1.Table{}, json.NewDecoder(answer.Body)
+	decoder.UseNumber()
+	return table, decoder.Decode(table)
+}
+
+// written is a table as kubectl prints it, without ages.
+func written(table *metav1.Table) string {
+	out := &strings.Builder{}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(cell func(column int) any) string {
+		var cells []string
+		for i, column := range table.ColumnDefinitions {
+			if column.Name != "Age" && column.Format != "date" {
+				line, _, more := strings.Cut(fmt.Sprint(cell(i)), "\n")
+				if more {
+					line += "..."
+				}
+				if column.Name == "ID" && line != "" && line != "<nil>" && line != "ID" {
+					line = "N"
+				}
+				cells = append(cells, line)
+			}
+		}
+		return settle(strings.ReplaceAll(strings.Join(cells, "\t"), "<nil>", ""))
+	}
+	fmt.Fprintln(w, strings.ToUpper(row(func(i int) any { return table.ColumnDefinitions[i].Name })))
+	var lines []string
+	for _, r := range table.Rows {
+		lines = append(lines, row(func(i int) any { return r.Cells[i] }))
+	}
+	for _, line := range alike(lines) {
+		fmt.Fprintln(w, line)
+	}
+	_ = w.Flush() // to a builder
+	return out.String()
+}
+
+// conditions of all objects.
+func (r *recorder) conditions(ctx context.Context) (string, error) {
+	var all []string
+	for _, list := range []client.ObjectList{
+		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{},
+	} {
+		if err := r.w.Client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+			return "", err
+		}
+		if err := eachItem(list, func(o kube.Object) error {
+			kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
+			text := &strings.Builder{}
+			fmt.Fprintf(text, "%s %s", kind, o.GetName())
+			for _, c := range slices.SortedFunc(slices.Values(o.GetConditions()), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }) {
+				fmt.Fprintf(text, "\n  %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+			}
+			all = append(all, settle(text.String()))
+			return nil
+		}); err != nil {
+			return "", err
+		}
+	}
+	return "conditions\n" + strings.Join(alike(all), "\n") + "\n", nil
+}
+
+// events of Corral, by object in the order in which they came, and how many are Warnings.
+func (r *recorder) events(ctx context.Context) (text string, warnings int, err error) {
+	list := &eventsv1.EventList{}
+	if err := r.w.Client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+		return "", 0, err
+	}
+	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	told := map[string][]string{}
+	for _, e := range list.Items {
+		if e.ReportingController != "corral" {
+			continue
+		}
+		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
+		if e.Series != nil {
+			line += fmt.Sprintf(" (%d times)", e.Series.Count)
+		}
+		about := e.Regarding.Kind + " " + e.Regarding.Name
+		told[about] = append(told[about], line)
+		if e.Type == corev1.EventTypeWarning {
+			warnings++
+		}
+	}
+	return byObject(told), warnings, nil
+}
+
+// log is what the controllers logged at the level info and above, by object.
+func (r *recorder) log(quiet bool) (string, error) {
+	told := map[string][]string{}
+	for _, c := range r.logs {
+		text, err := os.ReadFile(c.LogPath)
+		if err != nil {
+			return "", err
+		}
+		for line := range bytes.Lines(text) {
+			fields := map[string]any{}
+			if err := json.Unmarshal(line, &fields); err != nil {
+				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
+			}
+			if about, said := readLine(fields); about != nobody && !quiet || fields["level"] != "info" {
+				told[about] = append(told[about], said)
+			}
+		}
+	}
+	return byObject(told), nil
+}
+
+// everywhere are the fields of a line that say where it comes from, and those of a decision that are long.
+var everywhere = []string{
+	"level", "ts", "msg", "logger", "version", "controller", "controllerGroup", "controllerKind", "namespace", "name", "reconcileID", "caller", "stacktrace",
+	"decision_id", "bundles", "input", "erased", "masked", "timestamp", "metrics",
+}
+
+// nobody is whom a line is about that names no object.
+const nobody = "the controller"
+
+// readLine returns a line of the log, and what it is about.
+func readLine(fields map[string]any) (about, said string) {
+	about = nobody
+	if kind, ok := fields["controllerKind"].(string); ok && fields["name"] != nil {
+		about = fmt.Sprintf("%s %s", kind, fields["name"])
+		delete(fields, kind)
+	} else if set, ok := fields["scaleSet"].(map[string]any); ok { // of its session
+		about = fmt.Sprintf("ScaleSet %s", set["name"])
+		delete(fields, "scaleSet")
+	}
+	if runner, ok := fields["runner"]; ok { // which is one of many
+		about = fmt.Sprintf("Runner %s", runner)
+	}
+	if runner, ok := strings.CutPrefix(fmt.Sprint(fields["deleted"]), "Runner "); ok {
+		about = "Runner " + path.Base(runner)
+		delete(fields, "deleted")
+	}
+	said = fmt.Sprintf("%-5s %s", fields["level"], fields["msg"])
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(everywhere, key) {
+			value, _ := json.Marshal(fields[key]) // it was read as JSON
+			said += fmt.Sprintf(" %s=%s", key, value)
+		}
+	}
+	return about, said
+}
+
+// byObject writes down what was told of each object; objects of which the same was told are written once.
+func byObject(told map[string][]string) string {
+	var all []string
+	for about, lines := range told {
+		if strings.HasPrefix(about, "Runner ") {
+			slices.Sort(lines) // two controllers and the session tell of it at a time
+		} else {
+			slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(isScaling(a), isScaling(b)) })
+		}
+		for i := range lines {
+			lines[i] = settle(lines[i])
+		}
+		all = append(all, settle(about)+"\n  "+strings.Join(slices.Compact(lines), "\n  "))
+	}
+	return strings.Join(alike(all), "\n") + "\n"
+}
+
+// isScaling is 1 of a line of a pool's numbers: they change while its conditions do.
+func isScaling(line string) int { return strings.Count(line, " Scaling ") }
+
+// alike sorts texts, and says once what is the same of several, how many times.
+func alike(texts []string) []string {
+	count := map[string]int{}
+	for _, t := range texts {
+		count[t]++
+	}
+	var all []string
+	for _, t := range slices.Sorted(maps.Keys(count)) {
+		if n := count[t]; n > 1 {
+			first, rest, _ := strings.Cut(t+"\n", "\n")
+			t = strings.TrimSuffix(fmt.Sprintf("%s (%d of them)\n%s", first, n, rest), "\n")
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// varying is what differs from one telling to the next.
+var varying = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`\d\d:\d\d:\d\dZ`), "CLOCK"},
+	{regexp.MustCompile(`(TIME|CLOCK) \([^)]*\)`), "$1 (AGO)"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
+	{regexp.MustCompile(`sha1:[0-9a-f]{7,40}`), "sha1:COMMIT"},
+	{regexp.MustCompile(`file:///\S+\.git`), "REPOSITORY"},
+	{regexp.MustCompile(`sha256:[0-9a-f]{64}`), "sha256:DIGEST"},
+	{regexp.MustCompile(`\bid [0-9a-f]{16}\b`), "id DECISION"},
+	{regexp.MustCompile(` \(X-GitHub-Request-Id [0-9A-F-]+\)`), ""},
+	{regexp.MustCompile(`reason="(Finished: [^"]*|its job is over: \w+)"`), `reason="ITS JOB IS OVER"`}, // as the pool or GitHub's message was first
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
+	{regexp.MustCompile(`(\(id |\bid=|scaleSetID=)\d+`), "${1}N"}, // as which pool was first
+	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},               // as two decisions were one or not
+	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
+	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
+}
+
+// settle is text without what differs from one telling to the next.
+func settle(text string) string {
+	for _, v := range varying {
+		text = v.what.ReplaceAllString(text, v.by)
+	}
+	return text
+}
