@@ -147,7 +147,7 @@ func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
 	for range 2 {
 		b.reconcile()
 	}
-	want := "Normal Deleted deleted at " + b.now.UTC().Format(time.RFC3339) + "; 1 runner finishes its job, 1 without: " + busy.Name
+	want := "Normal Deleted deleted at " + b.now.UTC().Format(time.RFC3339) + "; 1 runner finishes its job, 1 more to end: " + busy.Name
 	if got := <-recorder.Events; got != want || len(recorder.Events) > 0 {
 		t.Errorf("told %q, and %d more; want %q", got, len(recorder.Events), want)
 	}

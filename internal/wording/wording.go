@@ -155,9 +155,9 @@ func Leaving(deleted time.Time, working, ending int) string {
 	}
 	switch {
 	case ending > 0 && working > 0:
-		text += fmt.Sprintf(", %d without", ending)
+		text += fmt.Sprintf(", %d more to end", ending)
 	case ending > 0:
-		text += fmt.Sprintf("; %s without a job", Count(ending, "runner"))
+		text += fmt.Sprintf("; %s to end", Count(ending, "runner"))
 	}
 	return text
 }

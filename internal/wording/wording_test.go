@@ -51,9 +51,9 @@ func TestNumbersAgreeWithTheirNouns(t *testing.T) {
 	for want, got := range map[string]string{
 		"1 pool": Count(1, "pool"), "0 pools": Count(int32(0), "pool"), "1 policy": Count(1, "policy"), "2 policies": Count(2, "policy"),
 		"7": Max(7), "unbounded": Max(2147483647),
-		"deleted at 1970-01-01T00:00:01Z; 2 runners finish their jobs":          Leaving(time.Unix(1, 0), 2, 0),
-		"deleted at 1970-01-01T00:00:01Z; 1 runner finishes its job, 3 without": Leaving(time.Unix(1, 0), 1, 3),
-		"deleted at 1970-01-01T00:00:01Z; 1 runner without a job":               Leaving(time.Unix(1, 0), 0, 1),
+		"deleted at 1970-01-01T00:00:01Z; 2 runners finish their jobs":              Leaving(time.Unix(1, 0), 2, 0),
+		"deleted at 1970-01-01T00:00:01Z; 1 runner finishes its job, 3 more to end": Leaving(time.Unix(1, 0), 1, 3),
+		"deleted at 1970-01-01T00:00:01Z; 1 runner to end":                          Leaving(time.Unix(1, 0), 0, 1),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

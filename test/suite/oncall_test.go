@@ -443,7 +443,7 @@ func aDeletionWhileBusy(s *situation) {
 	s.begin()
 	p := s.listening()
 	ids := s.jobs(1, time.Hour)
-	eventually(s.t, s.runs(1, 1))
+	eventually(s.t, s.both(s.runs(1, 1), s.runner(v1alpha1.RunnerBusy, "")))
 	must(s.t, s.w.Client.Delete(s.t.Context(), p))
 	s.look("the pool is deleted while its job runs", func(ctx context.Context) error {
 		if err := s.w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); !apierrors.IsNotFound(err) {

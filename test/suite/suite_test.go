@@ -29,7 +29,7 @@ import (
 var shared *harness.World
 
 // atOnce is how many stories are told at a time: they wait much and work little.
-const atOnce = "8"
+const atOnce = "12"
 
 // Words of the harness.
 var (
