@@ -19,7 +19,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
-	"github.com/corral-dev/corral/sim/harness"
 )
 
 // recovery bounds the wait for each thing that must come about once all faults are over. A circuit
