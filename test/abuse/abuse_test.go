@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 var (
@@ -86,6 +88,8 @@ type fixture struct {
 	namespace string
 	// github is where the account is.
 	github *githubsim.Running
+	// record of what somebody on call could see; nil until they looked.
+	record *recorder.Recorder
 }
 
 const bystander = "bystander"
@@ -121,6 +125,27 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	s.create(newPool(s.namespace, bystander, bystander))
 	t.Cleanup(s.leave)
 	return s
+}
+
+// look writes down what somebody on call can see of a fault now, that is worth so many Warnings: each answer has the cause. What is to be
+// seen when the test ends follows.
+func (s *fixture) look(cause string, warnings int, questions ...string) {
+	s.Helper()
+	if s.record == nil {
+		s.record = &recorder.Recorder{
+			Namespace: s.namespace, File: filepath.Join("testdata", "faults", strings.ReplaceAll(s.Name(), "/", "-")+".txt"), LeaseNamespace: world.SystemNamespace,
+			Logs: []*world.Controller{process}, Aside: bystander,
+		}
+		s.record.Open(s.T, w.World)
+		s.Cleanup(func() {
+			if !s.Failed() {
+				s.record.End(context.WithoutCancel(s.Context()), "in the end")
+				s.record.Close()
+			}
+		})
+	}
+	s.record.Cause, s.record.Warnings = cause, s.record.Warnings+warnings
+	s.record.Look(cause, func(context.Context) error { return nil }, questions...)
 }
 
 // leave takes away what keeps the controller busy. Nobody waits for it.
