@@ -183,7 +183,11 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Running != nil:
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
-		o.EndReason, o.Cause = describe(s.Waiting.Reason, wording.Redact(s.Waiting.Message)), causeOf(s.Waiting.Reason)
+		reason, message := s.Waiting.Reason, s.Waiting.Message
+		if _, why, ok := strings.Cut(message, ": ErrImagePull: "); ok && reason == "ImagePullBackOff" {
+			reason, message = "ErrImagePull", why // as while it tries: it is no other cause until it tries again
+		}
+		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
 	}
 }
 

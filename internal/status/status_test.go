@@ -255,6 +255,19 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A template that many pools share is refused for one cause, whichever revision each goes on with.
+func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
+	s := calm(2)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		fails(&p.Status.Conditions, v1alpha1.TemplateInvalidReason, "revision "+[]string{"arm", "amd"}[i]+"-ec565b8037 goes on: spec.template: no")
+	}
+	found := Look(s).Findings
+	if len(found) != 1 || found[0].Message != "the revision before goes on: spec.template: no" || found[0].Hurts.Pools != 2 {
+		t.Errorf("found %+v", found)
+	}
+}
+
 // A line in a log says what came and what went, and nothing while all stays.
 func TestChanges(t *testing.T) {
 	before, after := Look(calm(3)), Look(pages["credentials-refused"]())

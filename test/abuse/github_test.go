@@ -183,6 +183,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 			s.github.AddFault(tc.fault)
 			pool := s.pool("linux")
 			s.says(pool, tc.want)
+			s.look(tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:], 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
 			s.jobs("linux", 3)
@@ -218,6 +219,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.look("GitHub answered 429", 1, "pool/linux")
 	s.doneOnce(long)                // polls and acknowledgements go on
 	s.dismiss(s.listening("other")) // so do scale sets and sessions
 	s.othersGoOn()
@@ -243,6 +245,7 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
 	other := s.pool("other")
 	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
+	s.look("GitHub didn't answer", 1, "pool/linux", "pool/other")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)
@@ -318,6 +321,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
+	s.look("GitHub gave no message queue URL", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.jobs("linux", 3)
@@ -351,6 +355,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
 	s.request(s.connection())
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
+	s.look("GitHub answered 401", 1, "pool/linux")
 	s.doneOnce(long)
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")
@@ -379,6 +384,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
 		Message: `scale set: the scale set "linux" is held by somebody else; choose another spec.scaleSetName or end the other`,
 	})
+	s.look("held by somebody else", 1, "pool/linux")
 	s.othersGoOn()
 	s.doneOnce(long) // its runner goes on
 	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
@@ -411,6 +417,7 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 2, Alter: githubsim.AlterJobStillRunning})
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.Runner{}, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: "linux"}))
 	s.runnerTells("linux", "its job goes on; the runner ends after it")
+	s.look("", 0, "pool/linux")
 	s.jobs("linux", 3)
 	s.othersGoOn()
 	s.dismiss(pool)

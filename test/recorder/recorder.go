@@ -94,7 +94,7 @@ func (r *Recorder) part(ctx context.Context, title string, read func(context.Con
 		if err != nil {
 			return err
 		}
-		now = settle(now)
+		now = r.settle(now)
 		if now != text || since.IsZero() {
 			text, since = now, time.Now()
 		}
@@ -313,7 +313,7 @@ func (r *Recorder) events(ctx context.Context) (text string, warnings int, err e
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told := map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && slow.MatchString(e.Note) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
@@ -356,7 +356,7 @@ func (r *Recorder) log(quiet bool) (string, error) {
 // tells says whether a line of the log belongs to the tale.
 func (r *Recorder) tells(about, said string, quiet bool) bool {
 	switch {
-	case r.isAside(about[strings.IndexByte(about, ' ')+1:]):
+	case r.isAside(about[strings.IndexByte(about, ' ')+1:]), r.Aside != "" && slow.MatchString(said):
 		return false
 	case !strings.HasPrefix(said, "info"):
 		return true
@@ -371,6 +371,9 @@ var everywhere = []string{
 	"level", "ts", "msg", "logger", "version", "controller", "controllerGroup", "controllerKind", "namespace", "name", "reconcileID", "caller", "stacktrace",
 	"decision_id", "bundles", "input", "erased", "masked", "timestamp", "metrics",
 }
+
+// slow is said of an API server that others keep busy.
+var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status`)
 
 // nobody is whom a line is about that names no object.
 const nobody = "the controller"
@@ -439,6 +442,15 @@ func (r *Recorder) alike(texts []string) []string {
 	return all
 }
 
+// counted are numbers that grow while others use the controllers, and what a busy API server adds.
+var counted = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
+}
+
 // varying is what differs from one telling to the next.
 var varying = []struct {
 	what *regexp.Regexp
@@ -459,6 +471,24 @@ var varying = []struct {
 	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},               // as two decisions were one or not
 	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
+}
+
+// settle is text without what differs from one telling to the next, and if others use the controllers, from one moment to the next.
+func (r *Recorder) settle(text string) string {
+	text = settle(text)
+	if r.Aside == "" {
+		return text
+	}
+	for _, v := range counted {
+		text = v.what.ReplaceAllString(text, v.by)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if len(lines) == 0 || line != lines[len(lines)-1] {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // settle is text without what differs from one telling to the next.
