@@ -90,6 +90,7 @@ type fixture struct {
 	github *githubsim.Running
 	// record of what somebody on call could see; nil until they looked.
 	record *recorder.Recorder
+	looked bool // enough: it is written
 }
 
 const bystander = "bystander"
@@ -127,9 +128,16 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look writes down what somebody on call can see of a fault now, that is worth so many Warnings: each answer has the cause. What is to be
-// seen when the test ends follows.
+// look writes down what somebody on call can see of a fault now, that is worth so many Warnings: each answer has the cause.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
+	s.Helper()
+	s.watch(warnings)
+	s.record.Cause = cause
+	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
+}
+
+// watch has written down, when the test ends, what there is to see then and what was told, of which so many are Warnings.
+func (s *fixture) watch(warnings int) {
 	s.Helper()
 	if s.record == nil {
 		s.record = &recorder.Recorder{
@@ -137,15 +145,19 @@ func (s *fixture) look(cause string, warnings int, questions ...string) {
 			Logs: []*world.Controller{process}, Aside: bystander,
 		}
 		s.record.Open(s.T, w.World)
-		s.Cleanup(func() {
-			if !s.Failed() {
-				s.record.End(context.WithoutCancel(s.Context()), "in the end")
-				s.record.Close()
-			}
-		})
+		s.Cleanup(s.lookedEnough)
 	}
-	s.record.Cause, s.record.Warnings = cause, s.record.Warnings+warnings
-	s.record.Look(cause, func(context.Context) error { return nil }, questions...)
+	s.record.Warnings += warnings
+}
+
+// lookedEnough writes down what is to be seen in the end.
+func (s *fixture) lookedEnough() {
+	s.Helper()
+	if !s.Failed() && !s.looked {
+		s.looked = true
+		s.record.End(context.WithoutCancel(s.Context()), "in the end")
+		s.record.Close()
+	}
 }
 
 // leave takes away what keeps the controller busy. Nobody waits for it.

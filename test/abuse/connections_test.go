@@ -102,7 +102,7 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason,
 		Message: `runner RUNNER: registering runner "RUNNER": GitHub answered 403: Resource not accessible by personal access token`,
 	})
-	s.look("Resource not accessible by personal access token", 1, "pool/linux")
+	s.look("Self-hosted runners: read and write", 1, "pool/linux")
 	s.othersGoOn()
 
 	s.github.AddToken(token)
@@ -171,7 +171,7 @@ func TestAnExhaustedQuota(t *testing.T) {
 	pool := s.listening("linux", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"1"}}}]}}`)
 	})
-	ids := s.addJobs("linux", 6, 3*time.Second)
+	ids := s.addJobs("linux", 4, 10*time.Second)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
 		Message: `runner RUNNER: creating the pod: pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`,
@@ -209,8 +209,9 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	must(t, err)
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)
+	s.watch(0)
 	second := s.addJobs("linux", 1, time.Millisecond)
-	s.warns(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
+	s.isTold(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
 	s.othersGoOn()
 	s.allDone(second) // by the runner that comes after it
 }
@@ -231,8 +232,8 @@ func (s *fixture) nextRunner(job string) string {
 	return ""
 }
 
-// warns waits for a warning about an object of the fixture.
-func (s *fixture) warns(name, note string) {
+// isTold waits for an event about an object of the fixture.
+func (s *fixture) isTold(name, note string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		list := &eventsv1.EventList{}
@@ -241,12 +242,12 @@ func (s *fixture) warns(name, note string) {
 		}
 		var notes []string
 		for _, e := range list.Items {
-			if e.Regarding.Name == name && e.Type == corev1.EventTypeWarning {
+			if e.Regarding.Name == name {
 				notes = append(notes, e.Note)
 			}
 		}
 		if !slices.Contains(notes, note) {
-			return fmt.Errorf("the warnings about %s are %q", name, notes)
+			return fmt.Errorf("the events about %s are %q", name, notes)
 		}
 		return nil
 	})

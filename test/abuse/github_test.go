@@ -281,6 +281,7 @@ func TestLostAnswers(t *testing.T) {
 func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
+	s.watch(0)
 	for _, f := range faults {
 		s.github.AddFault(f)
 	}
@@ -398,6 +399,7 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	s.jobs("linux", 1)
+	s.watch(0)
 	before := s.setID(pool)
 	s.github.ForgetScaleSet(before)
 	s.jobs("linux", 3)
@@ -444,6 +446,7 @@ func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 func TestARegistrationThatIsPurged(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		s := newFixtureOnFaultyGitHub(t)
+		s.watch(0)
 		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 		s.purge("linux")

@@ -186,7 +186,9 @@ func (r *Recorder) status(ctx context.Context) string {
 }
 
 // isAside says whether an object is left out.
-func (r *Recorder) isAside(name string) bool { return r.Aside != "" && strings.HasPrefix(name, r.Aside) }
+func (r *Recorder) isAside(name string) bool {
+	return r.Aside != "" && strings.HasPrefix(name, r.Aside)
+}
 
 // corral runs the command with the administrator's rights and returns what it says.
 func (r *Recorder) corral(ctx context.Context, args ...string) string {
@@ -448,6 +450,7 @@ var counted = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
 }
 
