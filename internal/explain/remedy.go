@@ -100,7 +100,9 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 		return remedies[v1alpha1.GitHubUnavailableReason]
 	case o.Code == 0:
 		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
-	case o.Code < 500:
+	case o.Code == 401:
+		return remedies[v1alpha1.CredentialsRefusedReason]
+	case o.Code >= 400 && o.Code < 500:
 		return "Wait: GitHub limits the requests of these credentials, and editing the connection doesn't help. If it lasts, give some pools the connection of another App."
 	}
 	return "Wait: GitHub has trouble (https://www.githubstatus.com), and editing the connection doesn't help. It is asked again."

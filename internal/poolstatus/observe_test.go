@@ -75,6 +75,16 @@ func TestLastWordsAreOneBoundedLine(t *testing.T) {
 	}
 }
 
+// What is read back of a runner that ended with its job is what was written.
+func TestAnEndIsToldTheSameTwice(t *testing.T) {
+	const reason = "OOMKilled (exit code 137), with a job: GitHub will fail it"
+	now := time.Unix(1000, 0)
+	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{Job: &v1alpha1.JobReference{ID: "1"}, EndedAt: &metav1.Time{Time: now}, Reason: reason}}
+	if got := poolstatus.Assess(poolstatus.Observe(r, nil, time.Minute, now), now).Reason; got != reason {
+		t.Errorf("it ended with %q", got)
+	}
+}
+
 func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "m"}}

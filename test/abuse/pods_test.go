@@ -248,7 +248,7 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
 	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
 	jobs := a.addJobs(struck, 1, time.Millisecond)
-	a.look("3 Insufficient cpu", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words))
+	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words))
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 15s after its creation: "+words)
 	failed := a.isReplacedFirst()
 	a.sparedGoesOn()

@@ -312,7 +312,7 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 		return fmt.Errorf("the pool says %+v", c.pool.Status.Conditions)
 	})
 	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, c.isQuarantined())
-	c.look("Quarantined", 1, "pool/bound")
+	c.look("Quarantined", 2, "pool/bound") // first that it took too much
 	c.request(c.guard)
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {
