@@ -255,8 +255,11 @@ type GitHubOutage struct {
 
 // String says what GitHub does.
 func (o *GitHubOutage) String() string {
-	if o.Code == 0 {
+	switch {
+	case o.Code == 0:
 		return "GitHub doesn't answer"
+	case o.Code < 300:
+		return "GitHub's answer can't be used"
 	}
 	return fmt.Sprintf("GitHub answers %d", o.Code)
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/github"
@@ -88,7 +89,11 @@ func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	if wait < minBackoff {
 		return reconcile.Result{}, err
 	}
-	if !errors.Is(err, errNotReady) {
+	switch {
+	case errors.Is(err, errNotReady):
+	case github.KindOf(err) == github.KindForbidden: // what a connection may not is in its status
+		log.FromContext(ctx).V(1).Info("GitHub is asked again later", "after", wait.String(), "error", err.Error())
+	default:
 		kube.Warn(ctx, "GitHub is asked again later", "after", wait.String(), "error", err.Error())
 	}
 	return after(wait), nil

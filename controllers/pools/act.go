@@ -143,7 +143,7 @@ func (r *Reconciler) markFailed(o observation) {
 		if x.verdict.Cause == v1alpha1.CauseRefused {
 			reason, message = v1alpha1.PolicyDeniedReason, x.verdict.Reason
 		}
-		r.Event(x.runner, corev1.EventTypeWarning, reason, message)
+		r.Event(x.runner, corev1.EventTypeNormal, reason, message) // another takes its place; its pool warns if none can
 	}
 }
 

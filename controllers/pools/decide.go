@@ -114,8 +114,8 @@ func scalingInput(o observation) scaling.Input {
 // runners fail. It returns the revision's circuit, and the time to the next look at it.
 func holdBack(o observation, revision string, holds []scaling.Hold) ([]scaling.Hold, scaling.Circuit, time.Duration) {
 	holds = slices.Clip(holds)
-	if o.revisions.denied[revision] != "" {
-		holds = append(holds, scaling.Hold{Reason: "policies deny the template"})
+	if o.revisions.denied[revision] != "" && !slices.Contains(holds, denied) {
+		holds = append(holds, denied)
 	}
 	c := o.memory.health.circuits[revision]
 	if !c.Open() {

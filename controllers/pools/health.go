@@ -64,6 +64,9 @@ type healthMemory struct {
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
 type notReady struct{ reason, message string }
 
+// denied holds a pool back whose template policies deny.
+var denied = scaling.Hold{Reason: "policies deny the template"}
+
 // checkHealth gives up runners that policies deny by now, doubts those that GitHub may not see, counts failures in a row, and
 // holds the pool back for a quota.
 func checkHealth(o observation, results runners.Results) health {
@@ -71,7 +74,7 @@ func checkHealth(o observation, results runners.Results) health {
 	h.failures = append(slices.Clip(results.Failures), failuresOf(o, h.failed)...)
 	h.memory.failures = lastFailures(o, h.failures)
 	if o.revisions.denied[o.template.revision] != "" {
-		h.holds = append(h.holds, scaling.Hold{Reason: "policy denies the template"})
+		h.holds = append(h.holds, denied)
 	}
 	o.runners = o.runners.with(h.failed)
 	s := o.github.Statistics

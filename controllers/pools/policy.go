@@ -287,6 +287,12 @@ func heldMessage(failures []policy.Failure) string {
 	return "what was decided last goes on to hold: " + describe(failures)
 }
 
+// areUnloaded says whether a pool isn't ready for policies alone that can't be loaded, as each of them says itself.
+func areUnloaded(failures []policy.Failure, err error) bool {
+	return err != nil && len(failures) > 0 && strings.HasSuffix(err.Error(), describe(failures)) &&
+		!slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind != policy.NotLoaded || f.Policy == "" })
+}
+
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
 	return wording.Lines(denials, maxShown, func(d v1alpha1.PolicyFinding) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -239,6 +240,34 @@ func TestRunnersOfATemplateThatIsDeniedLaterEndUnlessTheyHaveAJob(t *testing.T) 
 	}
 	if r := b.readyReason(); !strings.Contains(r, v1alpha1.PolicyDeniedReason) {
 		t.Errorf("ready: %s", r)
+	}
+	if why := b.pool().Status.Decision.Reason; strings.Count(why, "the template") != 1 {
+		t.Errorf("it says twice what holds it back: %s", why)
+	}
+	warnings := 0 // of the pool; its runners end for the same cause
+	for recorder := b.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {
+		warnings += strings.Count(<-recorder.Events, "Warning PolicyDenied")
+	}
+	if warnings != 1 {
+		t.Errorf("%d Warnings", warnings)
+	}
+}
+
+// Each of a hundred pools would say what their policy says once.
+func TestAPolicyThatCannotBeLoadedIsNoEventOfItsPools(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	recorder := b.Events.(*events.FakeRecorder)
+	for len(recorder.Events) > 0 {
+		<-recorder.Events
+	}
+	b.put("p", "package corral.scaling\n\nlimit contains")
+	b.reconcile()
+	if r := b.readyReason(); !strings.Contains(r, "PolicyFailed: what was decided last goes on to hold: RunnerPolicy/ci/p: NotLoaded: ") {
+		t.Errorf("ready: %s", r)
+	}
+	if len(recorder.Events) > 0 {
+		t.Errorf("an event %s", <-recorder.Events)
 	}
 }
 

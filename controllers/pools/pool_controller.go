@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
 		r.recordEvents(o, d)
 		err = outcome(o, d, done)
-		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason
+		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason || areUnloaded(d.failures, err)
 	}
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
 	return attempt.Finish(ctx, done, err)

@@ -194,6 +194,9 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 		pool = &v1alpha1.RunnerPool{}
 	}
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
+	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy { // GitHub's word on its job has the controller alone
+		v = poolstatus.Assessment{State: s.State, Reason: s.Reason, Since: v.Since}
+	}
 	return explain.Runner{Object: r, HasPod: pod != nil, Judgement: explain.Judgement{
 		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
 	}}

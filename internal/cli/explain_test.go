@@ -184,6 +184,20 @@ func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 	}
 }
 
+// That its job is over, by GitHub's word, is in its status alone while its container runs on.
+func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{
+		State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Job: &v1alpha1.JobReference{ID: "1"}, StartedAt: &metav1.Time{Time: now},
+	}}
+	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+		{Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}},
+	}}}
+	if got := (&explainer{now: now}).judge(r, nil, pod); got.State != v1alpha1.RunnerFinished || got.Reason != r.Status.Reason {
+		t.Errorf("it is %s: %s", got.State, got.Reason)
+	}
+}
+
 func TestWhatIsNotThereIsAnsweredWithWhatIs(t *testing.T) {
 	for args, want := range map[string]string{
 		"pool/windows": `there is no RunnerPool "windows" in namespace ci; there are linux`,

@@ -19,6 +19,8 @@ type Demand struct {
 	// Webhooks are the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they aren't
 	// known, or no source counts events.
 	Webhooks *[]string `json:"webhooks,omitempty"`
+	// Refused says why the webhook of the pool's connection receives none.
+	Refused string `json:"refused,omitempty"`
 
 	busy int32 // busy runners, if there are more than any source knows jobs; else 0
 }
@@ -69,6 +71,9 @@ func (f *PoolFacts) demand() *Demand {
 	d := &Demand{}
 	if f.countsEvents() {
 		d.Webhooks = f.Webhooks
+		if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
+			d.Refused = c.Message
+		}
 	}
 	most := int32(-1)
 	for _, said := range f.Pool.Status.Demand {
@@ -134,7 +139,11 @@ func (d *Demand) receivesBy() string {
 	case len(*d.Webhooks) == 0:
 		return "It receives no events: " + noWebhook + "."
 	}
-	return "It receives events by the webhook of GitHubConnection " + strings.Join(*d.Webhooks, ", ") + "."
+	words := "It receives events by the webhook of GitHubConnection " + strings.Join(*d.Webhooks, ", ")
+	if d.Refused != "" {
+		return words + ", but that of its own refuses them: " + d.Refused + "."
+	}
+	return words + "."
 }
 
 func (a *PoolNumbers) demand(p *page) {

@@ -109,6 +109,10 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 				{Name: "scaleSet", Jobs: new(int32(7)), Reason: "assigned by GitHub"}, {Name: "webhook", Jobs: new(int32(4)), Reason: "GitHub's events tell of 0 waiting and 4 running"},
 			}
 		},
+		"pool-with-events-refused": func(f *PoolFacts) {
+			rest(f)
+			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook isn't there, so GitHub's events are refused"}
+		},
 		"pool-scheduled": scheduled,
 		"pool-scheduled-at-max": func(f *PoolFacts) {
 			scheduled(f)

@@ -5,6 +5,7 @@ package explain
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -48,11 +49,11 @@ var remedies = map[string]string{
 	v1alpha1.WebhookSecretMissingReason: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
 
 	v1alpha1.DependencyNotReadyReason: "Fix the source in spec.dependsOn that the message names.",
-	v1alpha1.ArtifactFailedReason:     "Check URL, reference and credentials of the source. The last good revision runs on.",
-	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify. The last good revision runs on.",
+	v1alpha1.ArtifactFailedReason:     "Check URL, reference and credentials of the source." + revisionRunsOn,
+	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify." + revisionRunsOn,
 	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
-	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push. The last good revision runs on.",
-	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push. The last good revision runs on.",
+	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push." + revisionRunsOn,
+	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push." + revisionRunsOn,
 	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or allow their removal by the annotation that the message has.",
 	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
 	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
@@ -70,7 +71,7 @@ var remediesOf = map[string]map[string]string{
 		v1alpha1.AccessDeniedReason:       "Grant its ServiceAccount the right that the message names, or name an object of its own namespace.",
 		v1alpha1.InvalidSpecReason:        "Correct the source's spec: the message says what can't be.",
 		v1alpha1.SuspendedReason:          "Set spec.suspend to false: then it is read again. What was applied runs on.",
-		v1alpha1.CredentialsMissingReason: "Create the Secret, or the keys in it, that the message names. The last good revision runs on.",
+		v1alpha1.CredentialsMissingReason: "Create the Secret, or the keys in it, that the message names." + revisionRunsOn,
 	},
 	connectionKind: {
 		v1alpha1.SuspendedReason:   "Set spec.suspend to false once: its credentials were never verified.",
@@ -80,6 +81,12 @@ var remediesOf = map[string]map[string]string{
 		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",
 	},
 }
+
+// revisionRunsOn ends what is to be done about a source that applied a revision before.
+const revisionRunsOn = " The last good revision runs on."
+
+// WithoutRevision is a remedy for a source that never applied a revision.
+func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, revisionRunsOn) }
 
 // Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
 func Remedy(kind, reason string) string {
@@ -93,7 +100,9 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 		return remedies[v1alpha1.GitHubUnavailableReason]
 	case o.Code == 0:
 		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
-	case o.Code < 500:
+	case o.Code == 401:
+		return remedies[v1alpha1.CredentialsRefusedReason]
+	case o.Code >= 400 && o.Code < 500:
 		return "Wait: GitHub limits the requests of these credentials, and editing the connection doesn't help. If it lasts, give some pools the connection of another App."
 	}
 	return "Wait: GitHub has trouble (https://www.githubstatus.com), and editing the connection doesn't help. It is asked again."

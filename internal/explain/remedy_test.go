@@ -20,13 +20,15 @@ func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 		pool   string // what explain pool advises
 		runner string // what explain runner advises
 	}{
-		"500":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com), and editing the connection doesn't help", "githubstatus.com"},
-		"429":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "the connection of another App", "the connection of another App"},
-		"403":       {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
-		"no answer": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
-		"unknown":   {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
-		"401":       {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
-		"403, lack": {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
+		"500":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com), and editing the connection doesn't help", "githubstatus.com"},
+		"429":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "the connection of another App", "the connection of another App"},
+		"403":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
+		"no answer":                    {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
+		"unknown":                      {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
+		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
+		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put good credentials into the connection's Secret", "Put good credentials into the connection's Secret"},
+		"200, of no use":               {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 200}, "githubstatus.com", "githubstatus.com"},
+		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "GitHub said so")

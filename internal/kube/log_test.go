@@ -76,15 +76,20 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 	}
 }
 
-// One more runner that fails for the same cause is no news.
+// One more runner that fails for the same cause is no news, nor that GitHub's answer was the same to something else.
 func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
-	b := newBench(t)
-	for i, words := range []string{"3 runners in a row failed (Crash: ended)", "4 runners in a row failed (Crash: ended)", "5 runners in a row failed (ImagePull: no image)"} {
-		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.RunnersFailingReason, time.Second, "%s", words)); err != nil {
-			t.Fatal(err)
-		}
-		if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != words {
-			t.Errorf("%q: %d events, the condition says %q", words, told, said)
+	for reason, all := range map[string][]string{
+		v1alpha1.RunnersFailingReason:    {"3 runners in a row failed (Crash: ended)", "4 runners in a row failed (Crash: ended)", "5 runners in a row failed (ImagePull: no image)"},
+		v1alpha1.GitHubUnavailableReason: {"polling: GitHub answered 401: The token expired", "opening a session: GitHub answered 401: Bad credentials", "polling: GitHub answered 500"},
+	} {
+		b := newBench(t)
+		for i, words := range all {
+			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(reason, time.Second, "%s", words)); err != nil {
+				t.Fatal(err)
+			}
+			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != words {
+				t.Errorf("%q: %d events, the condition says %q", words, told, said)
+			}
 		}
 	}
 }

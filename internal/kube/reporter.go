@@ -245,9 +245,15 @@ func (a *Attempt) retrying(reason string, outcome error) {
 // numbers are those of a message that counts what fails, or names one of the runners that do.
 var numbers = regexp.MustCompile(`\d+`)
 
+// answered is what GitHub answers to whatever it is asked for in an outage.
+var answered = regexp.MustCompile(`GitHub answered \d+`)
+
 // gist is what is new of a condition's message if it differs.
 func gist(c *metav1.Condition) string {
 	message := wording.WithoutNextTry(c.Message)
+	if code := answered.FindString(message); code != "" && c.Reason == v1alpha1.GitHubUnavailableReason {
+		return code
+	}
 	if c.Reason == v1alpha1.RunnersFailingReason || c.Reason == v1alpha1.QuotaExceededReason {
 		return numbers.ReplaceAllString(message, "")
 	}

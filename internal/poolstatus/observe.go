@@ -40,7 +40,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		o.StartedAt = r.Status.StartedAt.Time
 	}
 	if r.Status.EndedAt != nil {
-		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, r.Status.Reason, r.Status.Cause
+		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, strings.TrimSuffix(r.Status.Reason, jobWillFail), r.Status.Cause
 		o.EndedClean, o.Exit = r.Status.EndedClean, r.Status.Exit
 		return o
 	}
@@ -183,7 +183,11 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Running != nil:
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
-		o.EndReason, o.Cause = describe(s.Waiting.Reason, wording.Redact(s.Waiting.Message)), causeOf(s.Waiting.Reason)
+		reason, message := s.Waiting.Reason, s.Waiting.Message
+		if _, why, ok := strings.Cut(message, ": ErrImagePull: "); ok && reason == "ImagePullBackOff" {
+			reason, message = "ErrImagePull", why // as while it tries: it is no other cause until it tries again
+		}
+		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
 	}
 }
 

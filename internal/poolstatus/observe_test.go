@@ -75,6 +75,16 @@ func TestLastWordsAreOneBoundedLine(t *testing.T) {
 	}
 }
 
+// What is read back of a runner that ended with its job is what was written.
+func TestAnEndIsToldTheSameTwice(t *testing.T) {
+	const reason = "OOMKilled (exit code 137), with a job: GitHub will fail it"
+	now := time.Unix(1000, 0)
+	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{Job: &v1alpha1.JobReference{ID: "1"}, EndedAt: &metav1.Time{Time: now}, Reason: reason}}
+	if got := poolstatus.Assess(poolstatus.Observe(r, nil, time.Minute, now), now).Reason; got != reason {
+		t.Errorf("it ended with %q", got)
+	}
+}
+
 func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "m"}}
@@ -91,10 +101,12 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 		reason       string
 	}{
 		"an image that can't be pulled": {waiting("ImagePullBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running 1m0s after its creation: container setup: ImagePullBackOff: m"},
-		"one that can't be made":        {waiting("CreateContainerConfigError"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseConfig, "not running 1m0s after its creation: container setup: CreateContainerConfigError: m"},
-		"a sidecar that crashes":        {waiting("CrashLoopBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "not running 1m0s after its creation: container setup: CrashLoopBackOff: m"},
-		"one that ends with an error":   {exit(1), waiting("PodInitializing"), corev1.PodFailed, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "container setup: Error (exit code 1)"},
-		"one that is done":              {exit(0), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerPending, "", "starting"},
+		"one that is tried again later": {corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "tools:1": ErrImagePull: no such image`}},
+			waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running 1m0s after its creation: container setup: ErrImagePull: no such image"},
+		"one that can't be made":      {waiting("CreateContainerConfigError"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseConfig, "not running 1m0s after its creation: container setup: CreateContainerConfigError: m"},
+		"a sidecar that crashes":      {waiting("CrashLoopBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "not running 1m0s after its creation: container setup: CrashLoopBackOff: m"},
+		"one that ends with an error": {exit(1), waiting("PodInitializing"), corev1.PodFailed, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "container setup: Error (exit code 1)"},
+		"one that is done":            {exit(0), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerPending, "", "starting"},
 		"a sidecar that ends after the runner began": {exit(1), corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}, corev1.PodRunning,
 			v1alpha1.RunnerIdle, "", "waiting for a job"},
 	} {

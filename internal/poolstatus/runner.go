@@ -117,6 +117,9 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
+// jobWillFail is added to how a runner with a job ended.
+const jobWillFail = ", with a job: GitHub will fail it"
+
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Assessment {
 	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
@@ -125,7 +128,7 @@ func ended(o Observation, now time.Time) Assessment {
 	}
 	switch {
 	case !o.EndedClean && o.Job != nil && now.Before(lost):
-		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + ", with a job: GitHub will fail it"}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + jobWillFail}
 	case !o.EndedClean:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
 	case now.Before(settled):

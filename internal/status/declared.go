@@ -85,6 +85,9 @@ func checkSources(v view) symptoms {
 			continue
 		}
 		one := conditionOf(s.of, ready)
+		if src.Status.LastAppliedRevision == "" {
+			one.do = explain.WithoutRevision(one.do)
+		}
 		if one.pools, one.goOn = pools[s.of.key()], true; one.rank.severity == Note { // else its trouble says it
 			one.key, one.pools = one.key+"|"+sourceKind, nil
 			all = append(all, checkRead(v, s.of, src, ready)...)

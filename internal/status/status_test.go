@@ -60,7 +60,7 @@ func calm(pools int) *Snapshot {
 	is(&c.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "connected to acme as app/acme")
 	c.Status.ObservedGeneration = 1
 	src := v1alpha1.PoolSource{ObjectMeta: of("ci", "pools")}
-	src.Spec.Interval.Duration, src.Status.ObservedGeneration = time.Minute, 1
+	src.Spec.Interval.Duration, src.Status.ObservedGeneration, src.Status.LastAppliedRevision = time.Minute, 1, "main@sha1:1234"
 	is(&src.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "applied main@sha1:1234")
 	p := v1alpha1.RunnerPolicy{ObjectMeta: of("ci", "limits")}
 	p.Status.ObservedGeneration = 1
@@ -252,6 +252,31 @@ func TestVerdicts(t *testing.T) {
 		if got := Look(make()).Verdict; got != expected {
 			t.Errorf("%s: %s, want %s", name, got, expected)
 		}
+	}
+}
+
+// What was never applied doesn't run on.
+func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
+	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
+		s := calm(1)
+		s.Sources[0].Status.LastAppliedRevision = applied
+		fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "there is no folder pool to compile")
+		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
+			t.Errorf("%q: found %+v", applied, found)
+		}
+	}
+}
+
+// A template that many pools share is refused for one cause, whichever revision each goes on with.
+func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
+	s := calm(2)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		fails(&p.Status.Conditions, v1alpha1.TemplateInvalidReason, "revision "+[]string{"arm", "amd"}[i]+"-ec565b8037 goes on: spec.template: no")
+	}
+	found := Look(s).Findings
+	if len(found) != 1 || found[0].Message != "the revision before goes on: spec.template: no" || found[0].Hurts.Pools != 2 {
+		t.Errorf("found %+v", found)
 	}
 }
 

@@ -5,6 +5,7 @@ package status
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -124,11 +125,15 @@ func (all symptoms) hurt() map[string]bool {
 	return hurt
 }
 
+// revisionGoesOn is how a pool's message begins whose template is refused: each pool has a revision of its own, of one cause.
+var revisionGoesOn = regexp.MustCompile(`^revision \S+ goes on: `)
+
 // conditionOf is a symptom by a condition of an object.
 func conditionOf(of object, c *explain.Condition) symptom {
 	r := rankOf(c.Reason)
+	message := revisionGoesOn.ReplaceAllString(c.Message, "the revision before goes on: ")
 	return symptom{
-		key: c.Reason + "|" + r.what + "|" + alike(c.Message), of: of, reason: c.Reason, rank: r, message: c.Message,
+		key: c.Reason + "|" + r.what + "|" + alike(message), of: of, reason: c.Reason, rank: r, message: message,
 		do: explain.Remedy(of.kind, c.Reason), since: c.Since.Time,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 var (
@@ -86,6 +88,9 @@ type fixture struct {
 	namespace string
 	// github is where the account is.
 	github *githubsim.Running
+	// record of what somebody on call could see; nil until they looked.
+	record *recorder.Recorder
+	looked bool // enough: it is written
 }
 
 const bystander = "bystander"
@@ -121,6 +126,38 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	s.create(newPool(s.namespace, bystander, bystander))
 	t.Cleanup(s.leave)
 	return s
+}
+
+// look writes down what somebody on call can see of a fault now, that is worth so many Warnings: each answer has the cause.
+func (s *fixture) look(cause string, warnings int, questions ...string) {
+	s.Helper()
+	s.watch(warnings)
+	s.record.Cause = cause
+	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
+}
+
+// watch has written down, when the test ends, what there is to see then and what was told, of which so many are Warnings.
+func (s *fixture) watch(warnings int) {
+	s.Helper()
+	if s.record == nil {
+		s.record = &recorder.Recorder{
+			Namespace: s.namespace, File: filepath.Join("testdata", "faults", strings.ReplaceAll(s.Name(), "/", "-")+".txt"), LeaseNamespace: world.SystemNamespace,
+			Logs: []*world.Controller{process}, Aside: bystander,
+		}
+		s.record.Open(s.T, w.World)
+		s.Cleanup(s.lookedEnough)
+	}
+	s.record.Warnings += warnings
+}
+
+// lookedEnough writes down what is to be seen in the end.
+func (s *fixture) lookedEnough() {
+	s.Helper()
+	if !s.Failed() && !s.looked {
+		s.looked = true
+		s.record.End(context.WithoutCancel(s.Context()), "in the end")
+		s.record.Close()
+	}
 }
 
 // leave takes away what keeps the controller busy. Nobody waits for it.

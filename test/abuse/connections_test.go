@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,7 @@ func TestAWrongToken(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ConnectionNotReadyReason,
 		Message: `scale set: GitHubConnection "wrong" is not ready: CredentialsRefused`,
 	})
+	s.look("GitHub answered 401", 1, "pool/linux")
 	s.othersGoOn()
 	s.patch(secret, fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, world.Token))
 	s.request(connection)
@@ -75,6 +77,7 @@ func TestARotationToAWrongToken(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true,
 		Message: badToken + "; pools go on with the former credentials, and a restart of the controller would stop them",
 	}, `"acme"`, `"SECRET"`)
+	s.look("GitHub answered 401", 1, "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
 	s.othersGoOn()
 }
@@ -100,6 +103,7 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason,
 		Message: `runner RUNNER: registering runner "RUNNER": GitHub answered 403: Resource not accessible by personal access token`,
 	})
+	s.look("Self-hosted runners: read and write", 2, "pool/linux") // of the connection, and of the pool that needs it
 	s.othersGoOn()
 
 	s.github.AddToken(token)
@@ -114,6 +118,7 @@ func TestARunnerGroupThatDoesNotExist(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.RunnerGroupNotFoundReason, Stalled: true,
 		Message: `scale set: runner group "gpu" is not there, or GitHubConnection "acme" may not see it: create it on GitHub, or correct spec.runnerGroup`,
 	})
+	s.look(`runner group "gpu"`, 1, "pool/linux")
 	s.othersGoOn()
 	s.patch(pool, `{"spec":{"runnerGroup":"default"}}`)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
@@ -131,6 +136,8 @@ func (s *fixture) refusesTemplate(template, complaint string) {
 	s.patch(changed, `{"spec":{"template":`+template+`}}`)
 	want.Message = "revision BEFORE goes on: " + complaint
 	s.says(changed, want, before, "BEFORE")
+	cause, _, _ := strings.Cut(complaint, `"`)
+	s.look(cause, 2, "pool/fresh", "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -166,11 +173,12 @@ func TestAnExhaustedQuota(t *testing.T) {
 	pool := s.listening("linux", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"1"}}}]}}`)
 	})
-	ids := s.addJobs("linux", 6, 3*time.Second)
+	ids := s.addJobs("linux", 4, 10*time.Second)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
 		Message: `runner RUNNER: creating the pod: pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`,
 	})
+	s.look("exceeded quota: runners", 1, "pool/linux")
 	s.othersGoOn()
 	s.allDone(ids)
 	s.ready(pool)
@@ -184,6 +192,7 @@ func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
 		Message: `scale set: the scale set "linux" is held by RunnerPool NAMESPACE/linux of this cluster; choose another spec.scaleSetName or end the other`,
 	}, s.namespace, "NAMESPACE")
+	s.look("is held by RunnerPool "+s.namespace+"/linux", 1, "pool/thief")
 	s.allDone(s.addJobs("linux", 3, time.Millisecond))
 	s.othersGoOn()
 }
@@ -202,6 +211,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	must(t, err)
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)
+	s.watch(0)
 	second := s.addJobs("linux", 1, time.Millisecond)
 	s.hasEvent(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
 	s.othersGoOn()

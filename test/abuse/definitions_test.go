@@ -101,6 +101,8 @@ func (s *fixture) refuses(m mistake) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
 		Message: m.complaint + "\nNothing of revision main@sha1:BAD was applied; main@sha1:GOOD stays in force",
 	}, bad, "BAD", good, "GOOD")
+	first, _, _ := strings.Cut(m.complaint, "\n")
+	s.look(first, 1)
 	if said, code := vet(s.T, r.Path("")); said != m.complaint || code != 1 {
 		s.Errorf("vet ended with %d and said:\n%s\nnot:\n%s", code, said, m.complaint)
 	}
@@ -167,6 +169,7 @@ func (s *fixture) stalls(r *harness.Repository, reason, message string, spoil fu
 		Ready: metav1.ConditionFalse, Reason: reason, Stalled: true,
 		Message: message + "\nNothing of revision main@sha1:BAD was applied; main@sha1:GOOD stays in force",
 	}, bad, "BAD", good, "GOOD")
+	s.look(message[strings.LastIndex(message, ".git: ")+1:], 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -261,6 +264,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 	s.ready(source)
 	s.patch(source, `{"spec":{"path":"docs"}}`)
 	s.says(source, refusedPrune(s, "It would remove the only pool, linux\nWhat was applied of revision main@sha1:COMMIT stays in force"), commit, "COMMIT")
+	s.look("It would remove the only pool, linux", 3)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -286,6 +290,7 @@ func TestARepositoryThatShrinksToNothing(t *testing.T) {
 	s.request(source)
 	want := "It would remove all 2 pools: linux, windows\nNothing of revision main@sha1:COMMIT was applied; main@sha1:GOOD stays in force"
 	s.says(source, refusedPrune(s, want), empty, "COMMIT", good, "GOOD")
+	s.look("It would remove all 2 pools", 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.allDone(s.addJobs("windows", 1, time.Millisecond))
 	s.patch(source, `{"metadata":{"annotations":{"corral.dev/allow-prune":"main@sha1:`+empty+`"}}}`)
@@ -309,6 +314,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: held by PoolSource first; remove it there first\n" +
 			"Nothing of revision main@sha1:COMMIT was applied; nothing was pruned",
 	}, commit, "COMMIT")
+	s.look("held by PoolSource first", 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -341,6 +347,8 @@ func TestAGitServerThatHangs(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason,
 		Message: "fetching URL/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 1s)",
 	}, url, "URL")
+	s.look("the server did not answer in time", 1)
+	s.lookedEnough()
 	const others = 20
 	for i := range others {
 		s.source(fmt.Sprintf("hangs-%d", i), url+"/pools.git", trusting)
@@ -377,5 +385,6 @@ func TestAGitServerThatRedirects(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason, Stalled: true,
 		Message: "spec.git: not allowed: the server redirects to another host, https://git.attacker.example; if that is right, name it in the URL",
 	})
+	s.look("redirects to another host", 1)
 	s.othersGoOn()
 }

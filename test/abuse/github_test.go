@@ -183,6 +183,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 			s.github.AddFault(tc.fault)
 			pool := s.pool("linux")
 			s.says(pool, tc.want)
+			s.look(tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:], 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
 			s.jobs("linux", 3)
@@ -218,6 +219,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.look("GitHub answered 429", 1, "pool/linux")
 	s.doneOnce(long)                // polls and acknowledgements go on
 	s.dismiss(s.listening("other")) // so do scale sets and sessions
 	s.othersGoOn()
@@ -278,6 +280,7 @@ func TestLostAnswers(t *testing.T) {
 func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
+	s.watch(0)
 	for _, f := range faults {
 		s.github.AddFault(f)
 	}
@@ -289,6 +292,7 @@ func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
 	if hit := s.github.FaultsHit(); len(hit) < len(faults) {
 		s.Errorf("only this went wrong: %v", hit)
 	}
+	s.lookedEnough()
 	s.dismiss(pool)
 }
 
@@ -318,6 +322,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
+	s.look("GitHub gave no message queue URL", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.jobs("linux", 3)
@@ -351,6 +356,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
 	s.request(s.connection())
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
+	s.look("GitHub answered 401", 2, "pool/linux") // of the pool's session, and of its connection once that was looked at
 	s.doneOnce(long)
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")
@@ -379,6 +385,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
 		Message: `scale set: the scale set "linux" is held by somebody else; choose another spec.scaleSetName or end the other`,
 	})
+	s.look("held by somebody else", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
 	s.doneOnce(long) // its runner goes on
 	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
@@ -392,6 +399,7 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	s.jobs("linux", 1)
+	s.watch(0)
 	before := s.setID(pool)
 	s.github.ForgetScaleSet(before)
 	s.jobs("linux", 3)
@@ -400,6 +408,7 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 		t.Errorf("the scale set is still %d", after)
 	}
 	s.ready(pool)
+	s.lookedEnough()
 	s.dismiss(pool)
 }
 
@@ -437,11 +446,13 @@ func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 func TestARegistrationThatIsPurged(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		s := newFixtureOnFaultyGitHub(t)
+		s.watch(0)
 		pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 		s.purge("linux")
 		s.jobs("linux", 3)
 		s.othersGoOn()
+		s.lookedEnough()
 		s.dismiss(pool)
 	})
 	t.Run("not-connected", func(t *testing.T) {

@@ -37,7 +37,7 @@ type podFixture struct {
 
 const (
 	struck = "struck"
-	spared = "spared"
+	spared = bystander + "-spared"
 )
 
 // newPodFixture makes the fixture. The pool itself comes with admit.
@@ -246,10 +246,10 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a := newPodFixture(t)
 	const words = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
-	a.admit()
+	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
 	jobs := a.addJobs(struck, 1, time.Millisecond)
-	a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words)
-	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 5s after its creation: "+words)
+	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words))
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 15s after its creation: "+words)
 	failed := a.isReplacedFirst()
 	a.sparedGoesOn()
 	release()
@@ -295,6 +295,7 @@ func neverStarts(t *testing.T, i ill) {
 	a.announces(0)
 	a.sparedGoesOn()
 	a.isHeldBack(4, i.cause, i.complaint)
+	a.look(i.complaint, 1, "pool/"+struck)
 	heal()
 	a.allDone(jobs)
 	a.isHealthy()
@@ -497,7 +498,7 @@ func TestANodeThatIsLostWithAJob(t *testing.T) {
 	lost := a.addJobs(struck, 1, time.Hour)[0]
 	node, failed := a.loses(n, v1alpha1.RunnerBusy, 1)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
-	a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
+	a.look("", 0, "runner/"+a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end"))
 	if got := a.result(lost); got != githubsim.ResultFailed {
 		t.Errorf("the lost job %s", got)
 	}
@@ -521,6 +522,7 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 	if e := r.Status.Exit; e == nil || e.Code != 137 || e.Node == "" || !strings.HasSuffix(e.Message, "An error occurred: the runner ends.") {
 		t.Errorf("it ended with %+v", e)
 	}
+	a.look("", 1, "runner/"+failed)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	a.sparedGoesOn()
@@ -554,6 +556,7 @@ func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
 func TestASidecarThatOutlivesItsRunner(t *testing.T) {
 	a := newPodFixture(t)
 	defer a.inject(nodeplay.SidecarStays, 0)()
+	a.watch(0)
 	a.admit(atMost(1))
 	a.allDone(a.addJobs(struck, 3, time.Millisecond))
 	a.sparedGoesOn()
@@ -571,6 +574,7 @@ func TestARunnerThatHangsAfterItsJobIsCancelled(t *testing.T) {
 	a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
 	a.github.CancelJob(cancelled)
 	failed := a.runnerSays(v1alpha1.RunnerFinished, "", "its job is over; waiting for its container to end")
+	a.look("", 0, "runner/"+failed)
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	a.sparedGoesOn()

@@ -169,6 +169,7 @@ func TestARuleThatNeverEnds(t *testing.T) {
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
+	c.look("RunnerPolicy/"+c.namespace+"/endless: ", 1, "pool/bound")
 	c.goesOn()
 	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // it is another one now
 	c.ready(c.pool)
@@ -246,6 +247,7 @@ func TestAnAliasBombInPolicyData(t *testing.T) {
 		Message: complaint + "\nThe pools that it binds keep what was decided last",
 	})
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", "NotLoaded: "+complaint)
+	c.look("it has an alias (*NAME): write out what it stands for", 1, "pool/bound")
 	c.goesOn()
 }
 
@@ -279,6 +281,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
 		Message: strings.Join(lines, "\n") + "\nand 984 more",
 	})
+	c.look("finding 0001", 1, "pool/many")
 	eventually(t, func(ctx context.Context) error {
 		runners, err := c.runners(ctx, "many")
 		if err == nil && len(runners) > 0 {
@@ -309,6 +312,7 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 		return fmt.Errorf("the pool says %+v", c.pool.Status.Conditions)
 	})
 	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, c.isQuarantined())
+	c.look("Quarantined", 2, "pool/bound") // first that it took too much
 	c.request(c.guard)
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {

@@ -227,6 +227,7 @@ func TestAWebhookWithoutSecret(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Stalled: true,
 		Message: "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused",
 	})
+	s.look("Secret absent isn't there", 1, "pool/told")
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 2)), http.StatusServiceUnavailable,
 		"The Secret of spec.webhook of GitHubConnection "+s.namespace+"/acme is absent, or has nothing under the key secret.")
 	s.listening("linux")

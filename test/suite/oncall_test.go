@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // Each situation is what somebody may be called for at night. All that they could read then is testdata/oncall/SITUATION.txt.
@@ -59,17 +61,19 @@ func TestOnCall(t *testing.T) {
 	for _, told := range situations {
 		t.Run(told.name, func(t *testing.T) {
 			s := newSituation(t, told.name)
-			s.cause, s.warnings = told.cause, told.warnings
+			s.Cause, s.Warnings = told.cause, told.warnings
 			told.tell(s)
-			s.close()
+			s.Close()
 		})
 	}
 }
 
 // situation is a story whose whole output is written down: a namespace with the connection acme.
 type situation struct {
-	*recorder
-	warnings int
+	recorder.Recorder
+	t         *testing.T
+	w         *story
+	namespace string
 }
 
 const (
@@ -89,13 +93,16 @@ func newSituation(t *testing.T, name string) *situation {
 	w := newStoryOn(t, options, "--watch-namespaces="+name)
 	w.elect(t, name+"-lease")
 	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
-	return &situation{recorder: newRecorder(t, w, name)}
+	s := &situation{t: t, w: w, namespace: name}
+	s.Recorder = recorder.Recorder{Namespace: name, File: filepath.Join("testdata", "oncall", name+".txt"), LeaseNamespace: name + "-lease"}
+	s.Open(t, w.World.World)
+	return s
 }
 
 // begin runs the controller.
 func (s *situation) begin() {
 	s.t.Helper()
-	s.logs = append(s.logs, s.w.start(s.t))
+	s.Logs = append(s.Logs, s.w.start(s.t))
 }
 
 // pool makes the pool linux and returns it.
@@ -215,7 +222,7 @@ func (s *situation) calm(ctx context.Context) error {
 func (s *situation) ends() {
 	s.t.Helper()
 	eventually(s.t, s.calm)
-	s.tale("the whole story", s.warnings, false)
+	s.Tale("the whole story", false)
 	s.w.cleanUp(s.t, s.namespace)
 }
 
@@ -223,9 +230,9 @@ func aNormalJob(s *situation) {
 	s.begin()
 	s.listening()
 	ids := s.jobs(1, 15*time.Second)
-	s.look("a job runs", s.runs(1, 1), "pool/linux", s.job(0))
+	s.Look("a job runs", s.runs(1, 1), "pool/linux", s.job(0))
 	s.w.allDone(s.t, ids)
-	s.look("the job is done", s.calm, "pool/linux", s.job(0))
+	s.Look("the job is done", s.calm, "pool/linux", s.job(0))
 	s.ends()
 }
 
@@ -243,7 +250,7 @@ func aGoodCommit(s *situation) {
 	g, source := s.commits()
 	g.Write("pools.cue", definitions(5, "linux", "runner:2", true))
 	g.sync(g.Push("Raise max"))
-	s.look("a commit is applied", s.both(s.ready(source), s.calm), "pool/linux")
+	s.Look("a commit is applied", s.both(s.ready(source), s.calm), "pool/linux")
 	s.ends()
 }
 
@@ -257,7 +264,7 @@ func aBrokenCommit(s *situation) {
 	g.Write("pools.cue", strings.Replace(definitions(5, "linux", "runner:1", true), "labels", "lables", 1))
 	g.Push("Raise max, with a typo")
 	g.request()
-	s.look("a commit is broken", s.says(source, v1alpha1.BuildFailedReason), "pool/linux")
+	s.Look("a commit is broken", s.says(source, v1alpha1.BuildFailedReason), "pool/linux")
 	g.Write("pools.cue", definitions(5, "linux", "runner:1", true))
 	g.sync(g.Push("Mend it"))
 	s.ends()
@@ -271,7 +278,7 @@ func aPruningCommit(s *situation) {
 	g.Write("pools.cue", "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n")
 	g.Push("Remove the other too")
 	g.request()
-	s.look("all pools are to go", s.says(source, v1alpha1.PruneRefusedReason), "pool/linux")
+	s.Look("all pools are to go", s.says(source, v1alpha1.PruneRefusedReason), "pool/linux")
 	g.Write("pools.cue", definitions(3, "linux", "runner:1", false))
 	g.sync(g.Push("Put it back"))
 	s.ends()
@@ -298,7 +305,7 @@ func aWrongToken(s *situation) {
 	s.begin()
 	p := s.pool()
 	ids := s.jobs(1, brief)
-	s.look("the token is wrong", s.both(s.says(p, v1alpha1.ConnectionNotReadyReason), s.says(s.connection(), v1alpha1.CredentialsRefusedReason)), "pool/linux", s.job(0))
+	s.Look("the token is wrong", s.both(s.says(p, v1alpha1.ConnectionNotReadyReason), s.says(s.connection(), v1alpha1.CredentialsRefusedReason)), "pool/linux", s.job(0))
 	s.useToken(s.w.CredentialsSecret("", "").StringData[v1alpha1.TokenKey])
 	s.requestConnection()
 	s.w.allDone(s.t, ids)
@@ -308,7 +315,7 @@ func aWrongToken(s *situation) {
 func aMissingGroup(s *situation) {
 	s.begin()
 	p := s.pool(func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
-	s.look("the runner group is missing", s.says(p, v1alpha1.RunnerGroupNotFoundReason), "pool/linux", s.job(0))
+	s.Look("the runner group is missing", s.says(p, v1alpha1.RunnerGroupNotFoundReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"runnerGroup":"default"}}`)
 	s.w.allDone(s.t, s.jobs(1, brief))
 	s.ends()
@@ -321,7 +328,7 @@ func aGitHubThatAnswers500(s *situation) {
 		s.w.GitHub.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 500})
 	}
 	ids := s.jobs(1, brief)
-	s.look("GitHub answers 500", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.Look("GitHub answers 500", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -332,7 +339,7 @@ func aGitHubThatAnswers429(s *situation) {
 	p := s.listening()
 	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Second})
 	ids := s.jobs(1, brief)
-	s.look("GitHub answers 429", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.Look("GitHub answers 429", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -350,7 +357,7 @@ func failingPods(s *situation) {
 	p := s.listening()
 	s.inject(nodeplay.CrashBeforeConnecting, scaling.Tolerated)
 	ids := s.jobs(1, brief)
-	s.look("its runners fail", s.says(p, v1alpha1.RunnersFailingReason), "pool/linux", s.job(0))
+	s.Look("its runners fail", s.says(p, v1alpha1.RunnersFailingReason), "pool/linux", s.job(0))
 	s.w.allDone(s.t, ids)
 	s.ends()
 }
@@ -359,7 +366,7 @@ func aFullPool(s *situation) {
 	s.begin()
 	s.listening(atMost(2))
 	ids := s.jobs(6, time.Hour)
-	s.look("the pool is full", s.runs(2, 2), "pool/linux", s.job(0), s.job(5))
+	s.Look("the pool is full", s.runs(2, 2), "pool/linux", s.job(0), s.job(5))
 	s.cancel(ids)
 	s.ends()
 }
@@ -371,7 +378,7 @@ func aSuspendedPool(s *situation) {
 	eventually(s.t, s.says(p, v1alpha1.SuspendedReason))
 	s.announced(0)
 	ids := s.jobs(1, brief)
-	s.look("the pool is suspended", s.says(p, v1alpha1.SuspendedReason), "pool/linux", s.job(0))
+	s.Look("the pool is suspended", s.says(p, v1alpha1.SuspendedReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"suspend":false}}`)
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -388,7 +395,7 @@ func aDeniedPool(s *situation) {
 	must(s.t, s.w.Client.Create(s.t.Context(), guard))
 	p := s.pool(privileged)
 	ids := s.jobs(1, brief)
-	s.look("a policy denies the pool", s.says(p, v1alpha1.PolicyDeniedReason), "pool/linux", s.job(0))
+	s.Look("a policy denies the pool", s.says(p, v1alpha1.PolicyDeniedReason), "pool/linux", s.job(0))
 	s.patch(p, `{"spec":{"template":{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}}}`)
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -401,7 +408,7 @@ func aCeiling(s *situation) {
 	waitLimits(s.t, key(s.namespace, "linux"), 1)
 	s.announced(1)
 	ids := s.jobs(3, time.Hour)
-	s.look("a policy holds the pool to 1", s.runs(1, 1), "pool/linux", s.job(2))
+	s.Look("a policy holds the pool to 1", s.runs(1, 1), "pool/linux", s.job(2))
 	s.cancel(ids)
 	s.ends()
 }
@@ -421,7 +428,7 @@ func aStuckRunner(s *situation) {
 		stuck = list.Items[0].Name
 		return nil
 	})
-	s.look("no node takes a runner's pod", s.runner(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable), "pool/linux", "runner/"+stuck, s.job(0))
+	s.Look("no node takes a runner's pod", s.runner(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable), "pool/linux", "runner/"+stuck, s.job(0))
 	heal()
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -434,7 +441,7 @@ func aStolenSession(s *situation) {
 		s.t.Fatal("no session to steal")
 	}
 	ids := s.jobs(1, brief)
-	s.look("somebody else holds the session", s.says(p, v1alpha1.OwnedElsewhereReason), "pool/linux", s.job(0))
+	s.Look("somebody else holds the session", s.says(p, v1alpha1.OwnedElsewhereReason), "pool/linux", s.job(0))
 	s.w.allDone(s.t, ids) // once the thief's session has expired
 	s.ends()
 }
@@ -445,7 +452,7 @@ func aDeletionWhileBusy(s *situation) {
 	ids := s.jobs(1, time.Hour)
 	eventually(s.t, s.both(s.runs(1, 1), s.runner(v1alpha1.RunnerBusy, "")))
 	must(s.t, s.w.Client.Delete(s.t.Context(), p))
-	s.look("the pool is deleted while its job runs", func(ctx context.Context) error {
+	s.Look("the pool is deleted while its job runs", func(ctx context.Context) error {
 		if err := s.w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the pool may be there: %w", err)
 		}
@@ -453,7 +460,7 @@ func aDeletionWhileBusy(s *situation) {
 	}, "pool/linux")
 	s.cancel(ids)
 	s.w.cleanUp(s.t, s.namespace)
-	s.tale("the whole story", s.warnings, false)
+	s.Tale("the whole story", false)
 }
 
 func aSecretThatIsGone(s *situation) {
@@ -461,7 +468,7 @@ func aSecretThatIsGone(s *situation) {
 	s.listening()
 	must(s.t, s.w.Client.Delete(s.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}))
 	s.requestConnection()
-	s.look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux")
+	s.Look("the credentials are gone", s.says(s.connection(), v1alpha1.CredentialsMissingReason), "pool/linux")
 	must(s.t, s.w.Client.Create(s.t.Context(), s.w.CredentialsSecret(s.namespace, "acme")))
 	eventually(s.t, s.ready(s.connection()))
 	s.w.allDone(s.t, s.jobs(1, brief))
@@ -474,10 +481,10 @@ func aRestartInABurst(s *situation) {
 	s.listening(atMost(8))
 	ids := s.jobs(24, 500*time.Millisecond)
 	s.w.untilDone(s.t, ids, 8)
-	s.logs[0].Kill()
+	s.Logs[0].Kill()
 	s.begin()
 	s.w.allDone(s.t, ids)
-	s.look("all jobs are done", s.calm)
-	s.tale("what was said of it", s.warnings, true)
+	s.Look("all jobs are done", s.calm)
+	s.Tale("what was said of it", true)
 	s.w.cleanUp(s.t, s.namespace)
 }

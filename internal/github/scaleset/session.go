@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	official "github.com/actions/scaleset"
@@ -74,7 +75,7 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 	}
 	opened := s.wire.Session()
 	if opened.MessageQueueURL == "" {
-		err := &github.Error{Kind: github.KindUnavailable, Doing: doing, Message: "GitHub gave no message queue URL"}
+		err := &github.Error{Kind: github.KindUnavailable, Doing: doing, Status: http.StatusOK, Message: "GitHub gave no message queue URL"}
 		if resumes != "" {
 			return nil, nil, err
 		}

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package suite
+// Package recorder writes down what somebody on call can see of a namespace, and compares it with what was reviewed.
+package recorder
 
 import (
 	"bytes"
@@ -14,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +24,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,16 +37,27 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// recorder writes down what somebody on call can see of a namespace, in parts that have a title each. A part is taken once it is as
+// Recorder writes down what corral and kubectl say, in parts that have a title each. A part is taken once it is as
 // reviewed: what comes late is waited for, what never comes or comes too much fails.
-type recorder struct {
-	t         *testing.T
-	w         *story
-	namespace string
-	// cause is in each answer about what is wrong.
-	cause string
-	// logs of the story's controllers.
-	logs     []*world.Controller
+type Recorder struct {
+	// Namespace that is looked at.
+	Namespace string
+	// File is the golden one.
+	File string
+	// LeaseNamespace is where its controllers agree on a leader.
+	LeaseNamespace string
+	// Cause is in each answer about what is wrong.
+	Cause string
+	// Warnings are how many events the trouble is worth.
+	Warnings int
+	// Logs of the controllers.
+	Logs []*world.Controller
+	// Aside is how the names of objects begin that are left out. Where there are some, the controllers serve other namespaces too and are
+	// busy with them: how many runners there are, and when, is left out as well.
+	Aside string
+
+	t        *testing.T
+	w        *world.World
 	reviewed map[string]string
 	written  strings.Builder
 }
@@ -56,34 +69,32 @@ const (
 	still = 3 * time.Second
 )
 
-func newRecorder(t *testing.T, w *story, namespace string) *recorder {
+// Open reads what was reviewed.
+func (r *Recorder) Open(t *testing.T, w *world.World) {
 	t.Helper()
-	text, err := os.ReadFile(goldenOf(namespace))
+	text, err := os.ReadFile(r.File)
 	if err != nil && !golden.Updating() {
 		t.Fatal(err)
 	}
-	r := &recorder{t: t, w: w, namespace: namespace, reviewed: map[string]string{}}
+	r.t, r.w, r.reviewed = t, w, map[string]string{}
 	for part := range strings.SplitSeq(string(text), partMark) {
 		title, body, _ := strings.Cut(part, "\n")
 		r.reviewed[title] = body
 	}
-	return r
 }
-
-func goldenOf(namespace string) string { return filepath.Join("testdata", "oncall", namespace+".txt") }
 
 const partMark = "======== "
 
 // part writes down what read returns.
-func (r *recorder) part(title string, read func(context.Context) (string, error)) {
+func (r *Recorder) part(ctx context.Context, title string, read func(context.Context) (string, error)) {
 	r.t.Helper()
 	text, since := "", time.Time{}
-	err := world.Until(r.t.Context(), tooLong, func(ctx context.Context) error {
+	err := world.Until(ctx, tooLong, func(ctx context.Context) error {
 		now, err := read(ctx)
 		if err != nil {
 			return err
 		}
-		now = settle(now)
+		now = r.settle(now)
 		if now != text || since.IsZero() {
 			text, since = now, time.Now()
 		}
@@ -98,21 +109,21 @@ func (r *recorder) part(title string, read func(context.Context) (string, error)
 	r.written.WriteString(partMark + title + "\n" + text)
 }
 
-// close compares all parts with the file that was reviewed, or writes it anew.
-func (r *recorder) close() {
+// Close compares all parts with the file that was reviewed, or writes it anew.
+func (r *Recorder) Close() {
 	r.t.Helper()
-	golden.Compare(r.t, goldenOf(r.namespace), r.written.String())
+	golden.Compare(r.t, r.File, r.written.String())
 }
 
-// look writes down what kubectl and corral say now, answers of corral explain among it, once check is content. Each answer has the cause.
-func (r *recorder) look(title string, check func(context.Context) error, questions ...string) {
+// Look writes down what kubectl and corral say now, answers of corral explain among it, once check is content. Each answer has the cause.
+func (r *Recorder) Look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
 	var answers []string
-	r.part(title, func(ctx context.Context) (string, error) {
+	r.part(r.t.Context(), title, func(ctx context.Context) (string, error) {
 		if err := check(ctx); err != nil {
 			return "", err
 		}
-		answers = []string{r.corral(ctx, "status", "--lease-namespace", r.namespace+"-lease")}
+		answers = []string{r.status(ctx)}
 		for _, question := range questions {
 			answers = append(answers, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
 		}
@@ -124,40 +135,70 @@ func (r *recorder) look(title string, check func(context.Context) error, questio
 		return strings.Join(append(answers, columns, conditions), "\n"), err
 	})
 	for _, answer := range answers {
-		if !strings.Contains(answer, r.cause) {
-			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.cause, answer)
+		if !strings.Contains(answer, r.Cause) {
+			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.Cause, answer)
 		}
 	}
 }
 
-// tale writes down what was told so far: events, of which so many are Warnings, and the log; of that only what is above the level info if the
-// rest depends on the moment.
-func (r *recorder) tale(title string, warnings int, quiet bool) {
+// Tale writes down what was told so far: events, of which no more than so many may be Warnings, and the log; of that only what is above the
+// level info if the rest depends on the moment.
+func (r *Recorder) Tale(title string, quiet bool) {
 	r.t.Helper()
-	told := 0
-	r.part(title, func(ctx context.Context) (string, error) {
-		var events string
-		var err error
-		if events, told, err = r.events(ctx); err != nil {
-			return "", err
-		}
-		log, err := r.log(quiet)
-		return "events\n" + events + "\nlog\n" + log, err
+	warnings := 0
+	r.part(r.t.Context(), title, func(ctx context.Context) (text string, err error) {
+		text, warnings, err = r.told(ctx, quiet)
+		return text, err
 	})
-	if told > warnings {
-		r.t.Errorf("%d Warnings, where %d are enough", told, warnings)
+	r.enough(warnings)
+}
+
+// End writes down whether anything is wrong still, and what was told.
+func (r *Recorder) End(ctx context.Context, title string) {
+	r.t.Helper()
+	warnings := 0
+	r.part(ctx, title, func(ctx context.Context) (text string, err error) {
+		text, warnings, err = r.told(ctx, false)
+		return r.status(ctx) + "\n" + text, err
+	})
+	r.enough(warnings)
+}
+
+func (r *Recorder) enough(warnings int) {
+	r.t.Helper()
+	if warnings > r.Warnings {
+		r.t.Errorf("%d Warnings, where %d are enough", warnings, r.Warnings)
 	}
+}
+
+// told are the events and the log.
+func (r *Recorder) told(ctx context.Context, quiet bool) (text string, warnings int, err error) {
+	events, warnings, err := r.events(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	log, err := r.log(quiet)
+	return "events\n" + events + "\nlog\n" + log, warnings, err
+}
+
+func (r *Recorder) status(ctx context.Context) string {
+	return r.corral(ctx, "status", "--lease-namespace", r.LeaseNamespace)
+}
+
+// isAside says whether an object is left out.
+func (r *Recorder) isAside(name string) bool {
+	return r.Aside != "" && strings.HasPrefix(name, r.Aside)
 }
 
 // corral runs the command with the administrator's rights and returns what it says.
-func (r *recorder) corral(ctx context.Context, args ...string) string {
+func (r *Recorder) corral(ctx context.Context, args ...string) string {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "$ corral %s\n", strings.Join(args, " "))
 	root := cli.NewRoot("test")
 	root.SetContext(ctx)
 	root.SetOut(out)
 	root.SetErr(out)
-	root.SetArgs(append(args, "--kubeconfig", r.w.Cluster.Kubeconfig(), "-n", r.namespace))
+	root.SetArgs(append(args, "--kubeconfig", r.w.Cluster.Kubeconfig(), "-n", r.Namespace))
 	if code := cli.Run(root); code != 0 {
 		fmt.Fprintf(out, "exit code %d\n", code)
 	}
@@ -168,7 +209,7 @@ func (r *recorder) corral(ctx context.Context, args ...string) string {
 var resources = []string{"githubconnections", "poolsources", "runnerpolicies", "runnerpools", "runners", "scalesets"}
 
 // columns are what kubectl get -o wide shows.
-func (r *recorder) columns(ctx context.Context) (string, error) {
+func (r *Recorder) columns(ctx context.Context) (string, error) {
 	c, err := rest.HTTPClientFor(r.w.Cluster.Config)
 	if err != nil {
 		return "", err
@@ -179,15 +220,16 @@ func (r *recorder) columns(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", kind, err)
 		}
+		table.Rows = slices.DeleteFunc(table.Rows, func(row metav1.TableRow) bool { return r.isAside(fmt.Sprint(row.Cells[0])) })
 		if len(table.Rows) > 0 {
-			fmt.Fprintf(out, "$ kubectl get %s -o wide\n%s", kind, written(table))
+			fmt.Fprintf(out, "$ kubectl get %s -o wide\n%s", kind, r.columnsOf(table))
 		}
 	}
 	return out.String(), nil
 }
 
-func (r *recorder) table(ctx context.Context, c *http.Client, kind string) (*metav1.Table, error) {
-	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(r.w.Cluster.Config.Host, "/"), v1alpha1.GroupVersion, r.namespace, kind)
+func (r *Recorder) table(ctx context.Context, c *http.Client, kind string) (*metav1.Table, error) {
+	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(r.w.Cluster.Config.Host, "/"), v1alpha1.GroupVersion, r.Namespace, kind)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -203,8 +245,8 @@ func (r *recorder) table(ctx context.Context, c *http.Client, kind string) (*met
 	return table, decoder.Decode(table)
 }
 
-// written is a table as kubectl prints it, without ages.
-func written(table *metav1.Table) string {
+// columnsOf is a table as kubectl prints it, without ages.
+func (r *Recorder) columnsOf(table *metav1.Table) string {
 	out := &strings.Builder{}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	row := func(cell func(column int) any) string {
@@ -225,10 +267,10 @@ func written(table *metav1.Table) string {
 	}
 	fmt.Fprintln(w, strings.ToUpper(row(func(i int) any { return table.ColumnDefinitions[i].Name })))
 	var lines []string
-	for _, r := range table.Rows {
-		lines = append(lines, row(func(i int) any { return r.Cells[i] }))
+	for _, one := range table.Rows {
+		lines = append(lines, row(func(i int) any { return one.Cells[i] }))
 	}
-	for _, line := range alike(lines) {
+	for _, line := range r.alike(lines) {
 		fmt.Fprintln(w, line)
 	}
 	_ = w.Flush() // to a builder
@@ -236,15 +278,19 @@ func written(table *metav1.Table) string {
 }
 
 // conditions of all objects.
-func (r *recorder) conditions(ctx context.Context) (string, error) {
+func (r *Recorder) conditions(ctx context.Context) (string, error) {
 	var all []string
 	for _, list := range []client.ObjectList{
 		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{},
 	} {
-		if err := r.w.Client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+		if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 			return "", err
 		}
-		if err := eachItem(list, func(o kube.Object) error {
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			o := item.(kube.Object)
+			if r.isAside(o.GetName()) {
+				return nil
+			}
 			kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
 			text := &strings.Builder{}
 			fmt.Fprintf(text, "%s %s", kind, o.GetName())
@@ -257,23 +303,23 @@ func (r *recorder) conditions(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return "conditions\n" + strings.Join(alike(all), "\n") + "\n", nil
+	return "conditions\n" + strings.Join(r.alike(all), "\n") + "\n", nil
 }
 
 // events of Corral, by object in the order in which they came, and how many are Warnings.
-func (r *recorder) events(ctx context.Context) (text string, warnings int, err error) {
+func (r *Recorder) events(ctx context.Context) (text string, warnings int, err error) {
 	list := &eventsv1.EventList{}
-	if err := r.w.Client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
+	if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 		return "", 0, err
 	}
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told := map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && slow.MatchString(e.Note) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
-		if e.Series != nil {
+		if e.Series != nil && r.Aside == "" {
 			line += fmt.Sprintf(" (%d times)", e.Series.Count)
 		}
 		about := e.Regarding.Kind + " " + e.Regarding.Name
@@ -282,28 +328,44 @@ func (r *recorder) events(ctx context.Context) (text string, warnings int, err e
 			warnings++
 		}
 	}
-	return byObject(told), warnings, nil
+	return r.byObject(told), warnings, nil
 }
 
 // log is what the controllers logged at the level info and above, by object.
-func (r *recorder) log(quiet bool) (string, error) {
+func (r *Recorder) log(quiet bool) (string, error) {
 	told := map[string][]string{}
-	for _, c := range r.logs {
+	for _, c := range r.Logs {
 		text, err := os.ReadFile(c.LogPath)
 		if err != nil {
 			return "", err
 		}
 		for line := range bytes.Lines(text) {
+			if r.Aside != "" && !bytes.Contains(line, fmt.Appendf(nil, "%q", r.Namespace)) {
+				continue
+			}
 			fields := map[string]any{}
 			if err := json.Unmarshal(line, &fields); err != nil {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
-			if about, said := readLine(fields); about != nobody && !quiet || fields["level"] != "info" {
+			if about, said := readLine(fields); r.tells(about, said, quiet) {
 				told[about] = append(told[about], said)
 			}
 		}
 	}
-	return byObject(told), nil
+	return r.byObject(told), nil
+}
+
+// tells says whether a line of the log belongs to the tale.
+func (r *Recorder) tells(about, said string, quiet bool) bool {
+	switch {
+	case r.isAside(about[strings.IndexByte(about, ' ')+1:]), r.Aside != "" && slow.MatchString(said):
+		return false
+	case !strings.HasPrefix(said, "info"):
+		return true
+	case r.Aside != "" && (strings.HasPrefix(about, "Runner ") || isScaling(said) > 0):
+		return false
+	}
+	return about != nobody && !quiet
 }
 
 // everywhere are the fields of a line that say where it comes from, and those of a decision that are long.
@@ -311,6 +373,9 @@ var everywhere = []string{
 	"level", "ts", "msg", "logger", "version", "controller", "controllerGroup", "controllerKind", "namespace", "name", "reconcileID", "caller", "stacktrace",
 	"decision_id", "bundles", "input", "erased", "masked", "timestamp", "metrics",
 }
+
+// slow is said of an API server that others keep busy.
+var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status`)
 
 // nobody is whom a line is about that names no object.
 const nobody = "the controller"
@@ -343,7 +408,7 @@ func readLine(fields map[string]any) (about, said string) {
 }
 
 // byObject writes down what was told of each object; objects of which the same was told are written once.
-func byObject(told map[string][]string) string {
+func (r *Recorder) byObject(told map[string][]string) string {
 	var all []string
 	for about, lines := range told {
 		if strings.HasPrefix(about, "Runner ") {
@@ -356,27 +421,37 @@ func byObject(told map[string][]string) string {
 		}
 		all = append(all, settle(about)+"\n  "+strings.Join(slices.Compact(lines), "\n  "))
 	}
-	return strings.Join(alike(all), "\n") + "\n"
+	return strings.Join(r.alike(all), "\n") + "\n"
 }
 
 // isScaling is 1 of a line of a pool's numbers: they change while its conditions do.
 func isScaling(line string) int { return strings.Count(line, " Scaling ") }
 
 // alike sorts texts, and says once what is the same of several, how many times.
-func alike(texts []string) []string {
+func (r *Recorder) alike(texts []string) []string {
 	count := map[string]int{}
 	for _, t := range texts {
 		count[t]++
 	}
 	var all []string
 	for _, t := range slices.Sorted(maps.Keys(count)) {
-		if n := count[t]; n > 1 {
+		if n := count[t]; n > 1 && r.Aside == "" {
 			first, rest, _ := strings.Cut(t+"\n", "\n")
 			t = strings.TrimSuffix(fmt.Sprintf("%s (%d of them)\n%s", first, n, rest), "\n")
 		}
 		all = append(all, t)
 	}
 	return all
+}
+
+// counted are numbers that grow while others use the controllers, and what a busy API server adds.
+var counted = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
+	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
 }
 
 // varying is what differs from one telling to the next.
@@ -399,6 +474,24 @@ var varying = []struct {
 	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},               // as two decisions were one or not
 	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
+}
+
+// settle is text without what differs from one telling to the next, and if others use the controllers, from one moment to the next.
+func (r *Recorder) settle(text string) string {
+	text = settle(text)
+	if r.Aside == "" {
+		return text
+	}
+	for _, v := range counted {
+		text = v.what.ReplaceAllString(text, v.by)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if len(lines) == 0 || line != lines[len(lines)-1] {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // settle is text without what differs from one telling to the next.
