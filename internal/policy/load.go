@@ -151,12 +151,13 @@ func tryBuild(source *Source, d *diagnostics) (p *program) {
 // Broken returns a policy that binds its pools and fails every decision with NotLoaded, for
 // what keeps it from being made, such as a ConfigMap that is gone.
 func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
-	p, found := Load(Source{
+	reach := Source{
 		Kind: source.Kind, Namespace: source.Namespace, Name: source.Name, Mode: source.Mode,
 		Selector: source.Selector, Namespaces: source.Namespaces,
-	})
-	p.digest = digest(&source)
-	p.diagnostics, p.program = append(slices.Clone(diagnostics), found...), nil
+	}
+	p, d := declared(reach)
+	checkSource(&reach, &d)
+	p.digest, p.diagnostics = digest(&source), append(slices.Clone(diagnostics), d.sorted()...)
 	if len(p.diagnostics) == 0 {
 		p.diagnostics = []v1alpha1.Diagnostic{{Message: "the policy could not be read"}}
 	}

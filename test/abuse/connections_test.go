@@ -213,7 +213,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	must(t, err)
 	s.watch(0)
 	second := s.addJobs("linux", 1, time.Millisecond)
-	s.isTold(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
+	s.hasEvent(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
 	s.othersGoOn()
 	s.allDone(second) // by the runner that comes after it
 }
@@ -234,8 +234,8 @@ func (s *fixture) nextRunner(job string) string {
 	return ""
 }
 
-// isTold waits for an event about an object of the fixture.
-func (s *fixture) isTold(name, note string) {
+// hasEvent waits for an event about an object of the fixture.
+func (s *fixture) hasEvent(name, note string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		list := &eventsv1.EventList{}

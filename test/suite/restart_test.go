@@ -164,7 +164,7 @@ func (s *settledWorld) metrics() string {
 func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 	const namespace = "restart"
 	t.Parallel()
-	w := newStoryOn(t, githubsim.Options{}, "--watch-namespaces="+namespace, "--events-addr=")
+	w := newStoryOn(t, githubsim.Options{Hold: 5 * time.Second}, "--watch-namespaces="+namespace, "--events-addr=")
 	w.elect(t, "restart-lease")
 	s := &settledWorld{gitops: w.newGitops(t, namespace, time.Hour)}
 	s.Write("policies/limits.rego", strings.ReplaceAll(teamLimits, "60", "2"))
@@ -174,6 +174,8 @@ func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 	s.applied(commit)
 	working := s.job("full", time.Hour)
 	runner := s.runnerOf(working)
+	waiting := s.job("full", time.Hour)
+	s.isFull()
 	must(t, s.each(t.Context(), func(kind string, o kube.Object) error {
 		eventually(t, func(ctx context.Context) error {
 			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || !conditions.IsReady(o) {
@@ -201,10 +203,26 @@ func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 			t.Errorf("%s: events came (-before +after):\n%s", name, diff)
 		}
 		s.isCalm(name)
+		s.isFull()
+	}
+	if !w.GitHub.CancelJob(waiting) {
+		t.Errorf("job %s can't be cancelled", waiting)
 	}
 	s.levelIsTold()
 	s.deletionsAreTold(runner, working)
 	w.cleanUp(t, namespace)
+}
+
+// isFull waits until the pool full says that a job waits for room.
+func (s *settledWorld) isFull() {
+	s.T.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		p := &v1alpha1.RunnerPool{}
+		if err := s.w.Client.Get(ctx, key(s.namespace, "full"), p); err != nil || p.Status.Waiting != 1 || !conditions.IsTrue(p, v1alpha1.SaturatedCondition) {
+			return fmt.Errorf("%w: %d wait, %+v", err, p.Status.Waiting, p.Status.Conditions)
+		}
+		return nil
+	})
 }
 
 // isCalm checks the log of a controller that found all as it was.

@@ -420,6 +420,16 @@ func TestRefusalsOfARenewal(t *testing.T) {
 	}
 }
 
+// GitHub sends no message of a job that waits while no more are accepted: it is asked how many do.
+func TestJobsThatWaitForAFullPoolAreSeen(t *testing.T) {
+	s := newStage(t, githubsim.Options{Hold: 10 * time.Millisecond})
+	s.listen(1, func(c *Config) { c.Pace.Full = time.Millisecond })
+	s.addJobs(1)
+	s.awaitAssigned(1)
+	s.addJobs(2)
+	s.await("two jobs that wait", func(snapshot Snapshot) bool { return snapshot.Statistics.AvailableJobs == 2 })
+}
+
 func TestLostSessionIsOpenedAnew(t *testing.T) {
 	for name, lose := range map[string]func(*stage){
 		"expired": func(s *stage) { s.sim.ExpireSession(int(s.set.ID)) },

@@ -34,6 +34,8 @@ type Pace struct {
 	Statistics time.Duration
 	// Verify is how often they are fetched although a session is open; 5 min if 0.
 	Verify time.Duration
+	// Full is how often they are while no more jobs are accepted, as GitHub sends no message of a job that waits; 30 s if 0.
+	Full time.Duration
 	// Patience is how long a session is kept over errors that pass: closing one and
 	// failing to say so blocks the next for 60 to 92 s. 45 s if 0.
 	Patience time.Duration
@@ -61,7 +63,7 @@ func (p Pace) withDefaults() Pace {
 	for field, standard := range map[*time.Duration]time.Duration{
 		&p.Hold: 100 * time.Second, &p.Refill: time.Second,
 		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
-		&p.Verify: 5 * time.Minute, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
+		&p.Verify: 5 * time.Minute, &p.Full: 30 * time.Second, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
 		&p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
 	} {
 		if *field <= 0 {

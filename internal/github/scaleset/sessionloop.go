@@ -303,7 +303,11 @@ func (a *sessionLoop) verify(ctx context.Context) error {
 	if a.stale.Load() || counted.IsZero() && time.Since(a.refreshed) >= a.config.Pace.Statistics {
 		return a.check(ctx)
 	}
-	if age := a.config.Now().Sub(counted); age < a.config.Pace.Verify || time.Since(a.refreshed) < a.config.Pace.Verify {
+	often := a.config.Pace.Verify
+	if a.seen.jobs() >= a.announces() {
+		often = min(often, a.config.Pace.Full)
+	}
+	if age := a.config.Now().Sub(counted); age < often || time.Since(a.refreshed) < often {
 		return nil
 	}
 	return a.check(ctx)
