@@ -356,7 +356,6 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
 	s.request(s.connection())
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
-	s.look("GitHub answered 401", 2, "pool/linux") // of the pool's session, and of its connection once that was looked at
 	s.doneOnce(long)
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")

@@ -295,6 +295,13 @@ func neverStarts(t *testing.T, i ill) {
 	a.announces(0)
 	a.sparedGoesOn()
 	a.isHeldBack(4, i.cause, i.complaint)
+	eventually(t, func(ctx context.Context) error {
+		runners, err := a.runners(ctx, struck)
+		if err == nil && len(runners) > 0 {
+			err = fmt.Errorf("%d runners are left", len(runners))
+		}
+		return err
+	})
 	a.look(i.complaint, 1, "pool/"+struck)
 	heal()
 	a.allDone(jobs)

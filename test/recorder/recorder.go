@@ -315,7 +315,7 @@ func (r *Recorder) events(ctx context.Context) (text string, warnings int, err e
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told := map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && slow.MatchString(e.Note) {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && (slow.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
@@ -362,7 +362,7 @@ func (r *Recorder) tells(about, said string, quiet bool) bool {
 		return false
 	case !strings.HasPrefix(said, "info"):
 		return true
-	case r.Aside != "" && (strings.HasPrefix(about, "Runner ") || isScaling(said) > 0):
+	case r.Aside != "" && (strings.HasPrefix(about, "Runner ") || strings.HasPrefix(said, "info  Session ") || isScaling(said) > 0):
 		return false
 	}
 	return about != nobody && !quiet
@@ -450,6 +450,7 @@ var counted = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`\bscale set \d+`), "scale set N"},
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
 }
