@@ -68,13 +68,7 @@ func (f *PoolFacts) demand() *Demand {
 	if len(declared) == 1 && declared[0].Name == v1alpha1.DemandScaleSet && !f.observes() {
 		return nil
 	}
-	d := &Demand{}
-	if f.countsEvents() {
-		d.Webhooks = f.Webhooks
-		if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
-			d.Refused = c.Message
-		}
-	}
+	d := f.receipt()
 	most := int32(-1)
 	for _, said := range f.Pool.Status.Demand {
 		i := slices.IndexFunc(declared, func(s Source) bool { return s.Name == said.Name })
@@ -93,6 +87,19 @@ func (f *PoolFacts) demand() *Demand {
 		declared[i].Counts = true
 	} else if busy := f.Pool.Status.Runners.Busy; busy > max(0, most) && busy == f.Pool.Status.Jobs {
 		d.busy = f.Pool.Status.Jobs
+	}
+	return d
+}
+
+// receipt is a Demand that says whether events arrive, if they count.
+func (f *PoolFacts) receipt() *Demand {
+	d := &Demand{}
+	if !f.countsEvents() {
+		return d
+	}
+	d.Webhooks = f.Webhooks
+	if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
+		d.Refused = c.Message
 	}
 	return d
 }

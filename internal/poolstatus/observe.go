@@ -170,6 +170,9 @@ func observeInit(o *Observation, statuses []corev1.ContainerStatus) {
 // exitOutdated is the exit code of a runner whose version GitHub refuses, if it is asked for by podspec.ReturnOutdatedEnv.
 const exitOutdated = 7
 
+// pullFailed is a kubelet's reason after an attempt to pull an image, which it repeats while it waits for the next.
+const pullFailed = "ErrImagePull"
+
 func observeContainer(o *Observation, s corev1.ContainerState) {
 	switch {
 	case s.Terminated != nil:
@@ -184,8 +187,8 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 		o.StartedAt = s.Running.StartedAt.Time
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
 		reason, message := s.Waiting.Reason, s.Waiting.Message
-		if _, why, ok := strings.Cut(message, ": ErrImagePull: "); ok && reason == "ImagePullBackOff" {
-			reason, message = "ErrImagePull", why // as while it tries: it is no other cause until it tries again
+		if _, why, ok := strings.Cut(message, pullFailed); ok && reason == "ImagePullBackOff" {
+			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // as while it tries: it is no other cause until it tries again
 		}
 		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
 	}
