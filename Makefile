@@ -46,14 +46,13 @@ bench: build ## Measure latency, requests, CPU and memory on this machine; docs/
 	$(GO) run ./sim/bench $(ARGS)
 
 # Tests and linters have garbage collected later than usual: it takes memory, and saves CPU. Linters take 5 GB so.
-# Three packages are tested at a time, those with stories first: they mostly wait, also on two cores.
 test: export GOGC := 400
 lint: export GOGC := 200
 
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, and the storm of one seed; the commit's hash picks it.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(GO) test -vet=off -p 3 -timeout 40m ./test/suite ./test/abuse ./...
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(GO) test -vet=off -timeout 40m ./...
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

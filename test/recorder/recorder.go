@@ -471,8 +471,9 @@ var varying = []struct {
 	{regexp.MustCompile(` \(X-GitHub-Request-Id [0-9A-F-]+\)`), ""},
 	{regexp.MustCompile(`reason="(Finished: [^"]*|its job is over: \w+)"`), `reason="ITS JOB IS OVER"`}, // as the pool or GitHub's message was first
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
-	{regexp.MustCompile(`(\(id |\bid=|scaleSetID=|messageID=)\d+`), "${1}N"}, // as which pool was first
-	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},                          // as two decisions were one or not
+	{regexp.MustCompile(`(\(id |\bid=|scaleSetID=|messageID=)\d+`), "${1}N"},                                                  // as which pool was first
+	{regexp.MustCompile(`RunnersEnded: \d+ runners? without a job: [^;]*;`), "RunnersEnded: N runners without a job: NAMES;"}, // as many as were there
+	{regexp.MustCompile(`(?m)^  before: .*\n`), ""},                                                                           // as two decisions were one or not
 	{regexp.MustCompile(`\b([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+\b`), "$1-RUNNER"},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
 }
