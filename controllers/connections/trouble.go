@@ -28,11 +28,6 @@ type outage struct {
 
 func (o *outage) Error() string { return o.message }
 
-// Summarize makes of an error of a GitHub that can't be used one without ids that differ each time, of which OutageOf knows the code.
-func Summarize(err error) error {
-	return &outage{github.Summary(err), v1alpha1.GitHubOutage{Code: int32(github.CodeOf(err))}} //nolint:gosec // of HTTP
-}
-
 // unavailable is the outcome of a GitHub that can't be used.
 func unavailable(after time.Duration, message string, code int, next time.Time) error {
 	is := v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: &metav1.Time{Time: next.Truncate(time.Second)}} //nolint:gosec // of HTTP

@@ -266,7 +266,7 @@ func (p pass) githubOutcome(err error) error {
 	switch {
 	case away:
 		p.memory.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%w", connections.Summarize(err))
+		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%w", github.Summarize(err))
 	case github.IsUnauthorized(err):
 		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
 	case github.IsForbidden(err):
