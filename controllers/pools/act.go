@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -110,27 +111,34 @@ const drainedEvent = "RunnersEnded"
 // maxNamed is how many runners an event names.
 const maxNamed = 10
 
-// drain ends the runners that an update replaces, and those that are surplus. One event names them all.
+// drain ends the runners that an update replaces, that are stray, and that are surplus. One event names all that end for the same reason.
 func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error {
-	replaced := "update to revision " + o.template.revision
 	why := map[string]string{}
 	for _, name := range d.plan.Drain {
 		why[name] = "surplus: " + d.plan.Reason
 	}
 	for _, name := range d.step.End {
-		why[name] = replaced
+		why[name] = "update to revision " + o.template.revision
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	var names []string
+	names := map[string][]string{}
 	for _, x := range o.runners {
-		if reason, ok := why[x.runner.Name]; ok {
-			names = append(names, x.runner.Name)
-			g.Go(func() error { return runners.End(ctx, r.Client, x.runner, cmp.Or(x.why, reason)) })
+		reason, ends := why[x.runner.Name]
+		if !ends {
+			continue
 		}
+		if o.isStray(x.runner) {
+			reason = "registered otherwise than the pool declares"
+		}
+		if reason = cmp.Or(x.why, reason); !x.retires() { // which its own event says
+			names[reason] = append(names[reason], x.runner.Name)
+		}
+		g.Go(func() error { return runners.End(ctx, r.Client, x.runner, reason) })
 	}
-	if len(names) > 0 {
-		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(names), "runner"), wording.List(names, maxNamed), why[names[0]]))
+	for _, reason := range slices.Sorted(maps.Keys(names)) {
+		list := names[reason]
+		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(list), "runner"), wording.List(list, maxNamed), reason))
 	}
 	return g.Wait()
 }

@@ -343,7 +343,13 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))
+	b.told()
+	former := b.runners()[0].Name
 	b.reconcile()
+	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered otherwise than the pool declares"
+	if told := b.told(); !slices.Contains(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
 	if list := b.runners(); len(list) != 2 || list[1].Spec.ScaleSetID != 8 {
 		t.Errorf("runners: %+v", list)
 	}
