@@ -45,7 +45,7 @@ type Client struct {
 	idle    clientPool
 
 	mu      sync.Mutex
-	limited map[endpoint]time.Time // until when GitHub asked not to be called
+	limited map[endpoint]limit
 }
 
 // NewClient returns a client that has not called GitHub yet. It fails on credentials
@@ -58,7 +58,7 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	tokens := newTokenSource(metered{options}, options.Now, options.Timeout)
 	c := &Client{
 		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
-		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]time.Time{},
+		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]limit{},
 	}
 	if _, err := c.newPooledClient(subsystemController, 0); err != nil {
 		return nil, err
@@ -243,21 +243,30 @@ const defaultLimit = 5 * time.Second
 // maxLimit bounds how long GitHub's word to wait is taken for.
 const maxLimit = 10 * time.Minute
 
-// obeyLimit fails without a request while GitHub asked not to be called.
+// limit is until when GitHub asked not to be called, and how it said so.
+type limit struct {
+	until   time.Time
+	status  int
+	message string
+}
+
+// obeyLimit fails without a request while GitHub asked not to be called. The error says what the call said that GitHub answered so: for both
+// there is one cause.
 func (c *Client) obeyLimit(class endpoint, doing string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until := c.limited[class]
-	left := until.Sub(c.options.Now())
+	l := c.limited[class]
+	left := l.until.Sub(c.options.Now())
 	if left <= 0 {
 		return nil
 	}
-	return &github.Error{Kind: github.KindRateLimited, Doing: doing, RetryAfter: left, Message: "GitHub asked to wait", Next: until}
+	return &github.Error{Kind: github.KindRateLimited, Doing: doing, Status: l.status, RetryAfter: left, Message: l.message, Next: l.until}
 }
 
 func (c *Client) noteLimit(class endpoint, err error) {
 	after, limited := github.IsRateLimited(err)
-	if !limited {
+	e := new(github.Error)
+	if !limited || !errors.As(err, &e) {
 		return
 	}
 	if after <= 0 {
@@ -265,7 +274,7 @@ func (c *Client) noteLimit(class endpoint, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.limited[class] = c.options.Now().Add(min(after, maxLimit))
+	c.limited[class] = limit{c.options.Now().Add(min(after, maxLimit)), e.Status, e.Message}
 }
 
 // NewClients returns the clients of connections. They share the options' transport.

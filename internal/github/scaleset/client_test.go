@@ -278,8 +278,12 @@ func TestRateLimitIsObeyedWithoutCalling(t *testing.T) {
 	if after, limited := github.IsRateLimited(err); !limited || after != 30*time.Second {
 		t.Fatalf("got %v, limited %v after %s", err, limited, after)
 	}
+	said := github.Summary(err)
 	clock.advance(20 * time.Second)
 	_, err = c.GenerateJIT(ctx, set.ID, "a")
+	if github.Summary(err) != said || github.CodeOf(err) != http.StatusTooManyRequests {
+		t.Errorf("it says %q of the same limit, at first %q", github.Summary(err), said)
+	}
 	if after, limited := github.IsRateLimited(err); !limited || after != 10*time.Second {
 		t.Errorf("got %v, limited %v after %s", err, limited, after)
 	}
