@@ -29,7 +29,7 @@ const secretAnnotation = "secret"
 func (f *controllerOptions) setLogger() (said logr.Logger, err error) {
 	level, err := zap.ParseAtomicLevel(f.logLevel)
 	if err != nil {
-		return said, fmt.Errorf("reading --log-level: %w", err)
+		return said, fmt.Errorf("reading --log-level: %q is none of debug, info, warn and error", f.logLevel)
 	}
 	log, err := f.newLogger(level)
 	if err != nil {
