@@ -33,15 +33,9 @@ type block struct {
 	said phrase
 	// lines are told in all forms, details to people alone: they change from day to day.
 	lines, details []phrase
-	// fields that differ, and texts, are folded away where a form can do that.
+	// fields that differ, and the lines of a diff, are folded away where a form can do that.
 	fields []review.FieldChange
-	folded []folded
-}
-
-// folded are lines under a heading, in code.
-type folded struct {
-	heading, language string
-	lines             []string
+	diff   []string
 }
 
 // class is what a block is told and counted as. One without a rule is no finding.
@@ -119,8 +113,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	t.prices(r.Prices)
 	t.recorded(r.Recorded)
 	if r.Diff != "" {
-		lines := strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")
-		t.add(block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
+		t.add(block{class: classOf("diff"), said: plainly("the objects as they are applied"), diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
 	slices.SortStableFunc(t.blocks, func(a, b block) int { return rank(a.words) - rank(b.words) })
 }

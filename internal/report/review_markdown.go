@@ -41,7 +41,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b.lines, b.details, b.fields, b.folded = []phrase{plainly("more than there is room for: `corral review` prints it")}, nil, nil, nil
+		b.lines, b.details, b.fields, b.diff = []phrase{plainly("more than there is room for: `corral review` prints it")}, nil, nil, nil
 		if !m.addWithin(room, b.markdown()) {
 			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
 			break
@@ -116,16 +116,16 @@ func (b *block) markdown() string {
 		m.list(b.differences())
 		m.add("\n</details>\n")
 	}
-	for _, f := range b.folded {
+	if len(b.diff) > 0 {
 		text := &markdown{}
-		for i, line := range f.lines {
+		for i, line := range b.diff {
 			if !text.addWithin(MaxMarkdown/3, wording.TruncateRunes(clean(line), maxLine)+"\n") {
-				text.add("and %d more lines\n", len(f.lines)-i)
+				text.add("and %d more lines\n", len(b.diff)-i)
 				break
 			}
 		}
 		fence := fenceOf(text.String(), "```")
-		m.add("\n<details><summary>%s</summary>\n\n%s%s\n%s%s\n\n</details>\n", f.heading, fence, f.language, text.String(), fence)
+		m.add("\n<details><summary>diff</summary>\n\n%sdiff\n%s%s\n\n</details>\n", fence, text, fence)
 	}
 	return m.String()
 }

@@ -61,7 +61,7 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	b.tell(p.Fields)
 	b.lines = slices.Concat(each("", p.Effects), limitLines(p))
 	b.known = keyOf([]any{b.said.text(), p.Effects})
-	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
+	b.details = rolloutLines(alike)
 	var total *review.Cost
 	var live []phrase
 	for i := range alike {
@@ -90,22 +90,11 @@ func plus(total, c *review.Cost) *review.Cost {
 		return c
 	}
 	sum := *total
-	sum.Before, sum.After = add(total.Before, c.Before), add(total.After, c.After)
+	sum.Before, sum.After = total.Before.Plus(c.Before), total.After.Plus(c.After)
 	if total.Basis != c.Basis {
 		sum.Basis = ""
 	}
 	return &sum
-}
-
-func add(a, b *review.Amounts) *review.Amounts {
-	if a == nil || b == nil {
-		return nil
-	}
-	sum := &review.Amounts{Min: a.Min + b.Min, Typical: a.Typical + b.Typical}
-	if a.Max != nil && b.Max != nil {
-		sum.Max = new(*a.Max + *b.Max)
-	}
-	return sum
 }
 
 const (
@@ -254,27 +243,6 @@ func readable(raw json.RawMessage) string {
 		return text
 	}
 	return string(raw)
-}
-
-// scheduleLines list what schedules make of the numbers, on both sides.
-func scheduleLines(s *review.Schedule) []folded {
-	if s == nil {
-		return nil
-	}
-	f := folded{heading: "Schedules, the seven days to come"}
-	for _, side := range []struct {
-		name  string
-		spans []review.Span
-	}{{"before", s.Before}, {"after", s.After}} {
-		for _, span := range side.spans {
-			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(rfc3339), wording.Max(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
-			if len(span.Active) > 0 {
-				text += "  " + strings.Join(span.Active, ", ")
-			}
-			f.lines = append(f.lines, text)
-		}
-	}
-	return []folded{f}
 }
 
 // costLine tells the three amounts, after a word; nil without any.

@@ -42,11 +42,8 @@ func (b *block) writeText(to *bytes.Buffer) {
 	for _, line := range slices.Concat(b.body(), b.differences()) {
 		fmt.Fprintf(to, "  %s\n", line.text())
 	}
-	for _, f := range b.folded {
-		fmt.Fprintf(to, "  %s:\n", f.heading)
-		for _, line := range f.lines {
-			fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
-		}
+	for _, line := range b.diff {
+		fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
 	}
 }
 

@@ -238,16 +238,27 @@ func (t *Cost) add(p *pair) {
 
 // add adds the amounts of a pool, which are nil if nobody knows its rate.
 func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
-	if o == nil {
+	switch {
+	case o == nil:
 		*unknown = append(*unknown, name)
 		return
-	}
-	a.Min, a.Typical = cents(a.Min+o.Min), cents(a.Typical+o.Typical)
-	if o.Max == nil {
+	case o.Max == nil:
 		*unbounded = append(*unbounded, name)
-		return
+		o = &Amounts{o.Min, o.Typical, new(float64)}
 	}
-	*a.Max = cents(*a.Max + *o.Max)
+	*a = *a.Plus(o)
+}
+
+// Plus adds amounts; nil if either isn't known. There is no max if either has none.
+func (a *Amounts) Plus(o *Amounts) *Amounts {
+	if a == nil || o == nil {
+		return nil
+	}
+	sum := &Amounts{Min: cents(a.Min + o.Min), Typical: cents(a.Typical + o.Typical)}
+	if a.Max != nil && o.Max != nil {
+		sum.Max = new(cents(*a.Max + *o.Max))
+	}
+	return sum
 }
 
 // assumptions that amounts rest on.
