@@ -314,15 +314,30 @@ func (c *comparison) excess(s *side) float64 {
 	for _, p := range sharers {
 		alone += p.profile.most * p.rate
 	}
-	moments := momentsOf(sharers)
+	moments, answers := momentsOf(sharers), map[string]float64{}
 	for i, at := range moments {
 		end := s.in.At.Add(lookout)
 		if i+1 < len(moments) {
 			end = moments[i+1]
 		}
-		together += float64(end.Sub(at)) / float64(lookout) * s.fill(c, sharers, at)
+		asked := numbersAt(sharers, at)
+		if _, known := answers[asked]; !known {
+			answers[asked] = s.fill(c, sharers, at)
+		}
+		together += float64(end.Sub(at)) / float64(lookout) * answers[asked]
 	}
 	return max(0, alone-together)
+}
+
+// numbersAt are those that rules of pools are asked about, and the time where they read it.
+func numbersAt(sharers []*judgement, at time.Time) string {
+	var all []any
+	for _, j := range sharers {
+		if all = append(all, j.pool.plan.At(at, j.pool.Spec.Scale).Scale); j.pool.bound.Needs().Clock {
+			all = append(all, at)
+		}
+	}
+	return fmt.Sprint(all...)
 }
 
 // momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.
