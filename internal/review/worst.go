@@ -146,7 +146,9 @@ func (w *worst) count(class string, of func(*Pool) bool) Consequence {
 	c := Consequence{Class: class}
 	for i := range w.result.Pools {
 		if p := &w.result.Pools[i]; of(p) {
-			c.count(wording.Qualified(p.Namespace, p.Name))
+			if c.Count++; c.Count <= maxNamed {
+				c.Pools = append(c.Pools, wording.Qualified(p.Namespace, p.Name))
+			}
 		}
 	}
 	return c
@@ -164,12 +166,6 @@ func (w *worst) addPools(c Consequence, words string) {
 	}
 	c.Text = number + " " + words
 	w.add(c)
-}
-
-func (c *Consequence) count(name string) {
-	if c.Count++; c.Count <= maxNamed {
-		c.Pools = append(c.Pools, name)
-	}
 }
 
 // limits tell of numbers in force: of max all together.
