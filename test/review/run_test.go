@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/corral-dev/corral/internal/cli"
+	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -32,57 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-type place struct {
-	File string
-	Line int
-}
-
-func (p *place) String() string {
-	if p == nil || p.File == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
-}
-
-// told is what the review tells programs.
-type told struct {
-	Verdict string
-	Head    struct {
-		Diagnostics []struct {
-			place
-			Path, Message string
-		}
-	}
-	Pools []toldPool
-	Cost  *toldCost
-}
-
-type toldPool struct {
-	Namespace, Name, Change, Former string
-	Classes                         []string
-	LosesJobs                       bool
-	HeadAt, BaseAt                  *place
-	Effects                         []string
-	Fields                          []struct {
-		Path, Class    string
-		BaseAt, HeadAt *place
-	}
-	Before, After *toldLimits
-	Findings      []struct {
-		Level, State, Code string
-		At, Rule           place
-	}
-	Cost *toldCost
-}
-
-type toldLimits struct {
-	Effective *numbers
-	Hard      bool
-	Audit     []string
-}
-
-type toldCost struct{ Before, After *amounts }
 
 func git(t *testing.T, folder string, args ...string) {
 	t.Helper()
@@ -113,7 +63,7 @@ func (f *fleet) commit(t *testing.T, folder string) {
 }
 
 // corral runs the command, and returns what it prints and what it writes for programs.
-func corral(t *testing.T, folder, own string) (text string, review told) {
+func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	t.Helper()
 	t.Chdir(folder)
 	written, rules := filepath.Join(t.TempDir(), "review.json"), filepath.Join(t.TempDir(), "guard.rego")
@@ -128,30 +78,26 @@ func corral(t *testing.T, folder, own string) (text string, review told) {
 	cli.Run(root)
 	data, err := os.ReadFile(written)
 	if err == nil {
-		err = json.Unmarshal(data, &review)
+		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, &stderr)
 	}
-	return stdout.String(), review
+	return stdout.String(), r
 }
 
-// facts are what is told of a pool, as the oracle puts them.
-func (p *toldPool) facts() []string {
+// factsOf are what is told of a pool, as the oracle puts them.
+func factsOf(p *review.Pool) []string {
 	facts := []string{
 		fmt.Sprintf("%s %v loses jobs: %t", p.Change, p.Classes, p.LosesJobs),
-		fmt.Sprintf("declared at %s → %s", p.BaseAt, p.HeadAt),
-		"limits " + p.Before.words() + " → " + p.After.words(),
+		fmt.Sprintf("declared at %s → %s", placed(p.BaseAt), placed(p.HeadAt)),
+		"limits " + limitsOf(p.Before) + " → " + limitsOf(p.After),
 	}
 	for _, f := range p.Fields {
-		at := f.HeadAt
-		if at == nil {
-			at = f.BaseAt
-		}
-		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, at))
+		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, placed(cmp.Or(f.HeadAt, f.BaseAt))))
 	}
 	for _, f := range p.Findings {
-		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, &f.At, &f.Rule))
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, f.At, review.Place{File: f.Rule.File, Line: f.Rule.Line}))
 	}
 	for _, effect := range p.Effects {
 		if from, _, ok := strings.Cut(effect, " on it has "); ok {
@@ -162,20 +108,29 @@ func (p *toldPool) facts() []string {
 	return facts
 }
 
+func placed(p *review.Place) string { return cmp.Or(p, &review.Place{}).String() }
+
 // seen is what is known of a pool.
 type seen struct {
-	Facts         []string
-	Before, After *amounts
+	Facts []string
+	Costs [2]*amounts
 }
 
-func (l *toldLimits) words() string {
+func costsOf(c *review.Cost) (costs [2]*amounts) {
+	if c != nil {
+		costs = [2]*amounts{(*amounts)(c.Before), (*amounts)(c.After)}
+	}
+	return costs
+}
+
+func limitsOf(l *review.Limits) string {
 	switch {
 	case l == nil:
 		return "none"
 	case l.Effective == nil:
 		return "undecided"
 	}
-	words := fmt.Sprint(*l.Effective)
+	words := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
 	if l.Hard {
 		words += " hard"
 	}
@@ -227,12 +182,11 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	told, known := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		cost := cmp.Or(p.Cost, &toldCost{})
-		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{p.facts(), cost.Before, cost.After}
+		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost[0], j.cost[1]}
+			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
 		}
 	}
 	const cent = 0.011 // a half of one may be rounded either way
@@ -241,7 +195,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, d.String())
+		problems = append(problems, review.Place{File: d.File, Line: d.Line}.String())
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)
@@ -249,8 +203,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 		t.Errorf("problems at %v, want %v", problems, want.problems)
 	}
 	if head.broken < 0 && head.prices != nil {
-		all := toldCost{&want.cost[0], &want.cost[1]}
-		if diff := gocmp.Diff(&all, got.Cost, cmpopts.EquateApprox(0, 10*cent)); diff != "" {
+		if diff := gocmp.Diff([2]*amounts{&want.cost[0], &want.cost[1]}, costsOf(got.Cost), cmpopts.EquateApprox(0, 10*cent)); diff != "" {
 			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
