@@ -80,7 +80,6 @@ func (l *Live) judge(p *pair) {
 	over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most
 	say(&l.Effects, over > 0, "%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
 	say(&l.Effects, l.Jobs > most, "%s now: beyond %d at once they wait.", wording.Count(int(l.Jobs), "job"), most)
-	say(&l.Effects, p.shown.has(Deny, New) && p.base != nil, "What runs goes on with the revision that was allowed; new runners are of that, too.")
 }
 
 func are(n int) string { return Agreeing(n, "runner", "is", "are") }
