@@ -148,9 +148,9 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range pullRequests {
-		r := rand.New(rand.NewPCG(17, uint64(i)))
-		base := newFleet(r, []string{"", "ci"}[i%2])
-		head := base.clone()
+		own := []string{"", "ci"}[i%2]
+		r, same := rand.New(rand.NewPCG(17, uint64(i))), rand.New(rand.NewPCG(17, uint64(i)))
+		base, head := newFleet(r, own), newFleet(same, own)
 		a := &author{Rand: r, fleet: head, touched: map[int]bool{}}
 		chosen := []int{i % len(edits)}
 		for range i % 4 {
