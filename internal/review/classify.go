@@ -198,8 +198,7 @@ func (p *pair) identity() {
 func (p *pair) labels() {
 	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	was, is := p.c.base.contenders[p.base.name()], p.c.head.contenders[p.head.name()]
-	takers := func(label string) []string { return p.c.head.takers(is, label) }
+	takers := func(label string) []string { return p.c.head.takers(p.head, label) }
 	grouped(lost, takers, func(labels, pools string) {
 		fate := "without another pool for them they wait"
 		if pools != "" {
@@ -207,7 +206,7 @@ func (p *pair) labels() {
 		}
 		p.say("Jobs that ask for %s no longer come here: %s.", labels, fate)
 	})
-	grouped(gained, func(label string) []string { return without(p.c.base.takers(was, label), takers(label)) }, func(labels, pools string) {
+	grouped(gained, func(label string) []string { return without(p.c.base.takers(p.base, label), takers(label)) }, func(labels, pools string) {
 		come := " may come"
 		if pools != "" {
 			come = fmt.Sprintf(", which %s took, come", pools)
