@@ -200,6 +200,9 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 		defer from.Close()
 		records, unread, err = review.ReadRecords(from)
 	}
+	if err == nil && len(records) == 0 {
+		err = errors.New("there is no line of a decision log that can be read")
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
 	}

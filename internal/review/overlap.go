@@ -26,7 +26,7 @@ func (c *comparison) findOverlaps() {
 				continue
 			}
 			switch {
-			case !p.head.overlaps(o.head) || p.base != nil && o.base != nil && p.base.overlaps(o.base):
+			case !p.overlaps(o):
 			case len(c.result.Overlaps) == maxOverlaps:
 				left++
 			default:
@@ -37,6 +37,11 @@ func (c *comparison) findOverlaps() {
 	if left > 0 {
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more pairs of pools overlap.", left))
 	}
+}
+
+// overlaps says whether the same jobs are for both at the head, and weren't at the base.
+func (p *pair) overlaps(o *pair) bool {
+	return p.head.overlaps(o.head) && (p.base == nil || o.base == nil || !p.base.overlaps(o.base))
 }
 
 // redeclared says whether the head has the pool, and not as the base has it.

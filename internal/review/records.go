@@ -49,8 +49,8 @@ type decided struct {
 	Failures []policy.Failure         `json:"failures"`
 }
 
-// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns how many of the lines that are decisions it could not read. An error says that reading failed, that there is none, or that there is more
-// than is read: 50,000 decisions or 256 MiB.
+// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is
+// read: 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
 	lines := bufio.NewReaderSize(limited, maxRecord)
@@ -73,8 +73,6 @@ func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 			return nil, 0, fmt.Errorf("more than %d MiB of recorded decisions: give the part that matters", maxRecordBytes>>20)
 		case len(records) > maxRecords:
 			return nil, 0, fmt.Errorf("more than %d recorded decisions: give the part that matters", maxRecords)
-		case err != nil && len(records) == 0:
-			return nil, 0, errors.New("there is no line of a decision log that can be read")
 		case err != nil:
 			slices.SortStableFunc(records, func(a, b Record) int { return a.Timestamp.Compare(b.Timestamp) })
 			return records, skipped, nil
