@@ -147,7 +147,7 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 		overwriteWith(t, filepath.Join(folder, side, "pools.cue"), table)
 	}
 	for name, tc := range map[string]struct{ file, from, to, want string }{
-		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21%0A"},
+		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21\n"},
 		"what pools share":       {"runner.cue", "2.329.0", "2.330.0", "::notice file=head/runner.cue,line=11,col=9,title=Another template::pools a, b, c: replaces runners · image 2.329.0 → 2.330.0%0A"},
 		"a connection's Secret":  {"connections.cue", `"github"`, `"other"`, "::notice file=head/connections.cue,line=8,col=20,title=Connection changed::connection acme: settings · secretRef.name github → other%0A"},
 		"a price":                {"prices.yaml", "perHour: 1.20", "perHour: 1.45", "::notice file=head/prices.yaml,line=11,col=12,title=Prices changed::prices · nodes[0].perHour 1.2 → 1.45\n"},
