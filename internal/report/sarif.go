@@ -4,7 +4,6 @@
 package report
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -35,58 +34,56 @@ const (
 // counted in the last result. Version is the tool's.
 func SARIF(w io.Writer, version string, findings []Finding) error {
 	sorted := worstFirst(findings)
-	rules := []sarifRule{}
-	index := map[string]int{}
-	results := []sarifResult{}
 	if rest := len(sorted) - maxResults + 1; rest > 1 {
 		more := Finding{Level: sorted[maxResults-1].Level, Rule: "corral.more", Title: "Findings left out", Message: fmt.Sprintf("and %d more findings", rest)}
 		sorted = append(sorted[:maxResults-1], more)
 	}
+	rules, results := []object{}, []object{}
+	index := map[string]int{}
 	for _, f := range sorted {
 		if _, known := index[f.Rule]; !known {
 			index[f.Rule] = len(rules)
-			rules = append(rules, sarifRule{f.Rule, textOf(f.Title)})
+			rule := object{"id": f.Rule}
+			rules = append(rules, rule.with("shortDescription", object{"text": f.Title}, f.Title != ""))
 		}
 		results = append(results, resultOf(f, index[f.Rule]))
 	}
-	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: results}
-	run.Tool.Driver = sarifDriver{toolName, toolURI, version, rules}
-	log := sarifLog{Schema: sarifSchema, Version: "2.1.0", Runs: []sarifRun{run}}
+	driver := object{"name": toolName, "informationUri": toolURI, "rules": rules}
+	run := object{"tool": object{"driver": driver.with("version", version, version != "")}, "columnKind": "unicodeCodePoints", "results": results}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(log); err != nil {
+	if err := encoder.Encode(object{"$schema": sarifSchema, "version": "2.1.0", "runs": []object{run}}); err != nil {
 		return fmt.Errorf("writing SARIF: %w", err)
 	}
 	return nil
 }
 
-// textOf is nothing of a text that is empty.
-func textOf(text string) sarifText {
-	if text == "" {
-		return nil
+// object is one of SARIF, by the names of its fields.
+type object map[string]any
+
+// with adds a field that not all objects have.
+func (o object) with(name string, value any, has bool) object {
+	if has {
+		o[name] = value
 	}
-	return sarifText{"text": text}
+	return o
 }
 
-func resultOf(f Finding, rule int) sarifResult {
+func resultOf(f Finding, rule int) object {
 	text := f.says()
 	if f.Help != "" {
 		text += "\n" + f.Help
 	}
-	r := sarifResult{
-		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: textOf(text),
-		Fingerprints: map[string]string{fingerprintKey: fingerprint(f) + ":1"},
+	place := object{"physicalLocation": object{"artifactLocation": object{"uri": nowhere}}}
+	place.with("physicalLocation", physical(f.Place), f.Place.File != "")
+	place.with("logicalLocations", []object{{"fullyQualifiedName": f.Path}}, f.Path != "")
+	r := object{
+		"ruleId": f.Rule, "ruleIndex": rule, "level": f.Level, "message": object{"text": text}, "locations": []object{place},
+		"partialFingerprints": object{fingerprintKey: fingerprint(f) + ":1"},
 	}
-	place := sarifLocation{Physical: cmp.Or(physical(f.Place), &sarifPhysical{Artifact: sarifArtifact{"uri": nowhere}})}
-	if f.Path != "" {
-		place.Logical = []sarifLogical{{"fullyQualifiedName": f.Path}}
-	}
-	r.Locations = []sarifLocation{place}
-	if source := physical(f.Source); source != nil {
-		r.Related = []sarifLocation{{ID: 1, Physical: source, Message: textOf("the rule")}}
-	}
-	return r
+	source := object{"id": 1, "physicalLocation": physical(f.Source), "message": object{"text": "the rule"}}
+	return r.with("relatedLocations", []object{source}, f.Source.File != "")
 }
 
 // fingerprint names a finding whatever moves it: neither lines nor columns are in it.
@@ -99,69 +96,13 @@ func fingerprint(f Finding) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-func physical(p Place) *sarifPhysical {
-	if p.File == "" {
-		return nil
-	}
+func physical(p Place) object {
 	uri := (&url.URL{Path: p.File}).EscapedPath()
-	at := &sarifPhysical{Artifact: sarifArtifact{"uri": uri, "uriBaseId": sourceRoot}}
+	artifact := object{"uri": uri, "uriBaseId": sourceRoot}
 	if path.IsAbs(p.File) {
-		at.Artifact = sarifArtifact{"uri": "file://" + uri}
+		artifact = object{"uri": "file://" + uri}
 	}
-	if p.Line > 0 {
-		at.Region = &sarifRegion{Line: p.Line, Column: p.Column}
-	}
-	return at
+	region := object{"startLine": p.Line}
+	region.with("startColumn", p.Column, p.Column > 0)
+	return object{"artifactLocation": artifact}.with("region", region, p.Line > 0)
 }
-
-// What of SARIF is written, by its names.
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool struct {
-			Driver sarifDriver `json:"driver"`
-		} `json:"tool"`
-		ColumnKind string        `json:"columnKind"`
-		Results    []sarifResult `json:"results"`
-	}
-	sarifDriver struct {
-		Name           string      `json:"name"`
-		InformationURI string      `json:"informationUri"`
-		Version        string      `json:"version,omitempty"`
-		Rules          []sarifRule `json:"rules"`
-	}
-	sarifRule struct {
-		ID    string    `json:"id"`
-		Short sarifText `json:"shortDescription,omitempty"`
-	}
-	sarifResult struct {
-		RuleID       string            `json:"ruleId"`
-		RuleIndex    int               `json:"ruleIndex"`
-		Level        Level             `json:"level"`
-		Message      sarifText         `json:"message"`
-		Locations    []sarifLocation   `json:"locations,omitempty"`
-		Related      []sarifLocation   `json:"relatedLocations,omitempty"`
-		Fingerprints map[string]string `json:"partialFingerprints"`
-	}
-	sarifLocation struct {
-		ID       int            `json:"id,omitempty"`
-		Physical *sarifPhysical `json:"physicalLocation,omitempty"`
-		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
-		Message  sarifText      `json:"message,omitempty"`
-	}
-	sarifPhysical struct {
-		Artifact sarifArtifact `json:"artifactLocation"`
-		Region   *sarifRegion  `json:"region,omitempty"`
-	}
-	sarifText     map[string]string
-	sarifLogical  map[string]string
-	sarifArtifact map[string]string
-	sarifRegion   struct {
-		Line   int `json:"startLine"`
-		Column int `json:"startColumn,omitempty"`
-	}
-)
