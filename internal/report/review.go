@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/corral-dev/corral/internal/review"
@@ -136,16 +135,4 @@ func pair(before, after string) string {
 		return before + " → –"
 	}
 	return before + " → " + after
-}
-
-// where writes a place with its column, as compilers do; empty if there is none.
-func where(p *review.Place) string {
-	if p == nil || p.File == "" {
-		return ""
-	}
-	text := p.String()
-	if p.Line > 0 && p.Column > 0 {
-		text += ":" + strconv.Itoa(p.Column)
-	}
-	return text
 }

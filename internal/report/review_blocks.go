@@ -219,7 +219,8 @@ func (b *block) body() []string {
 func (b *block) differences() []string {
 	var lines []string
 	for _, f := range b.fields {
-		lines = append(lines, fmt.Sprintf("%s: %s → %s  (%s)", code(f.Path), code(readable(f.Before)), code(readable(f.After)), code(pair(where(f.BaseAt), where(f.HeadAt)))))
+		at := both(f.BaseAt, f.HeadAt, (*Place).String)
+		lines = append(lines, fmt.Sprintf("%s: %s → %s  (%s)", code(f.Path), code(readable(f.Before)), code(readable(f.After)), code(at)))
 	}
 	return lines
 }

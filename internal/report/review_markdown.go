@@ -135,7 +135,7 @@ func marked(line string) string {
 	var b strings.Builder
 	most := maxLine
 	for i, part := range strings.Split(line, mark) {
-		part = wording.TruncateRunes(clean(begin(part, most)), most)
+		part = wording.TruncateRunes(clean(wording.Truncate(part, utf8.UTFMax*(max(most, 0)+1))), most)
 		most -= utf8.RuneCountInString(part)
 		switch {
 		case part == "":
@@ -146,18 +146,6 @@ func marked(line string) string {
 		}
 	}
 	return b.String()
-}
-
-// begin cuts a text to somewhat more than so many characters, whatever its size.
-func begin(text string, most int) string {
-	end := utf8.UTFMax * (max(most, 0) + 1)
-	if len(text) <= end {
-		return text
-	}
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }
 
 // fenceOf is more backticks than are in a text, and not fewer than a fence.

@@ -82,25 +82,22 @@ func names[T any](a, b map[string]T) []string {
 // compareLists pairs the elements by name, or else by their place. The order of those with names matters: containers start in it,
 // and runners roll when it is another.
 func (d *differ) compareLists(basePath, headPath string, before, after []any) {
-	byName := named(before) && named(after)
-	if was, is := namesAlso(before, after), namesAlso(after, before); byName && !slices.Equal(was, is) {
-		d.note(basePath, headPath, was, is)
+	was, is := namesOf(before), namesOf(after)
+	if was == nil || is == nil {
+		was, is = indexes(before), indexes(after)
+	} else if a, b := common(was, is), common(is, was); !slices.Equal(a, b) {
+		d.note(basePath, headPath, a, b)
 	}
-	var seen []int
 	for i, element := range after {
-		j := i
-		if byName {
-			j = slices.IndexFunc(before, func(o any) bool { return nameOf(o) == nameOf(element) })
-		}
 		var old any
-		if j >= 0 && j < len(before) {
+		j := slices.Index(was, is[i])
+		if j >= 0 {
 			old = before[j]
-			seen = append(seen, j)
 		}
 		d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, i), old, element)
 	}
 	for j, element := range before {
-		if !slices.Contains(seen, j) {
+		if !slices.Contains(is, was[j]) {
 			d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, j), element, nil)
 		}
 	}
@@ -110,35 +107,31 @@ func hasStructs(list []any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return ok })
 }
 
-// named says whether each element has a name of its own.
-func named(list []any) bool {
-	seen := map[string]bool{}
+// namesOf are the names of a list's elements; nil unless each has one of its own.
+func namesOf(list []any) []any {
+	names := []any{}
 	for _, element := range list {
-		name := nameOf(element)
-		if name == "" || seen[name] {
-			return false
+		fields, _ := element.(map[string]any)
+		name, _ := fields["name"].(string)
+		if name == "" || slices.Contains(names, any(name)) {
+			return nil
 		}
-		seen[name] = true
-	}
-	return true
-}
-
-func nameOf(v any) string {
-	fields, _ := v.(map[string]any)
-	name, _ := fields["name"].(string)
-	return name
-}
-
-// namesAlso are the names in a list that another has, too, in the order of the former.
-func namesAlso(list, other []any) []any {
-	var names []any
-	for _, element := range list {
-		name := nameOf(element)
-		if slices.ContainsFunc(other, func(o any) bool { return nameOf(o) == name }) {
-			names = append(names, name)
-		}
+		names = append(names, name)
 	}
 	return names
+}
+
+func indexes(list []any) []any {
+	all := make([]any, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// common are the elements of a list that another has, too.
+func common(list, other []any) []any {
+	return slices.DeleteFunc(slices.Clone(list), func(v any) bool { return !slices.Contains(other, v) })
 }
 
 // note adds a field that differs. It goes by its path at the head, unless it is gone.

@@ -21,11 +21,12 @@ import (
 
 // judgement is what a side's policies say of a pool.
 type judgement struct {
-	pool        *pool
-	limits      *Limits
-	findings    []Finding // without state
-	diagnostics []v1alpha1.Diagnostic
-	digest      string
+	pool     *pool
+	limits   *Limits
+	findings []Finding // without state and place
+	// refused says why there can be no pod; empty if there can.
+	refused string
+	digest  string
 	// unasked is true when a policy fails that has a say about the pod.
 	unasked bool
 	// asked is the answer on limits at the time of the review.
@@ -58,21 +59,6 @@ func (s *side) samePlaces(o *side) bool {
 	return true
 }
 
-// at is the judgement of a pool that is the same, and stands elsewhere by now.
-func (j *judgement) at(p *pool) *judgement {
-	moved := *j
-	moved.pool = p
-	moved.findings = slices.Clone(j.findings)
-	for i := range moved.findings {
-		moved.findings[i].At = findingPlace(p, moved.findings[i].Path)
-	}
-	moved.diagnostics = nil
-	for _, d := range j.diagnostics {
-		moved.diagnostics = append(moved.diagnostics, p.object.Diagnostic("", d.Message))
-	}
-	return &moved
-}
-
 // judge asks the side's policies about a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{pool: p, digest: p.bound.Digest(), profile: &profile{}}
@@ -81,7 +67,7 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j.addFailures(s, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
-		j.diagnostics = append(j.diagnostics, p.object.Diagnostic("", err.Error()))
+		j.refused = err.Error()
 		return j
 	}
 	verdict := p.bound.Template(ctx, question)
@@ -115,7 +101,7 @@ func (j *judgement) add(s *side, level Level, findings ...v1alpha1.PolicyFinding
 		if f.Rule.Name != "" {
 			f.Rule = s.locate(f.Rule)
 		}
-		if finding := (Finding{Level: level, PolicyFinding: f, At: findingPlace(j.pool, f.Path)}); !slices.Contains(j.findings, finding) {
+		if finding := (Finding{Level: level, PolicyFinding: f}); !slices.Contains(j.findings, finding) {
 			j.findings = append(j.findings, finding)
 		}
 	}
@@ -206,10 +192,10 @@ func compareFindings(before, after *judgement) []Finding {
 		}
 	}
 	for i := range all {
-		all[i].State = cmp.Or(all[i].State, New)
+		all[i].State, all[i].At = cmp.Or(all[i].State, New), findingPlace(after.pool, all[i].Path)
 	}
 	for _, f := range old {
-		f.State = Fixed
+		f.State, f.At = Fixed, findingPlace(before.pool, f.Path)
 		all = append(all, f)
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int {

@@ -256,7 +256,7 @@ func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	if j.limits.Effective == nil {
 		return 0, false
 	}
-	jobs := c.recordedJobs()[j.pool.name()]
+	jobs := c.jobs[j.pool.name()]
 	limits, total, hours := *j.limits.Effective, 0.0, 0.0
 	for i := range len(jobs) - 1 {
 		held := min(jobs[i+1].at.Sub(jobs[i].at), longestHold).Hours()
@@ -277,17 +277,13 @@ type jobsAt struct {
 }
 
 // recordedJobs are the jobs in recorded decisions, by pool and time.
-func (c *comparison) recordedJobs() map[string][]jobsAt {
-	if c.jobs != nil {
-		return c.jobs
-	}
-	c.jobs = map[string][]jobsAt{}
-	for i := range c.in.Records {
-		r := &c.in.Records[i]
-		if q, ok := r.question(); ok && q.decision == policy.DecisionScaling {
+func recordedJobs(records []Record) map[string][]jobsAt {
+	jobs := map[string][]jobsAt{}
+	for i := range records {
+		if q, ok := records[i].question(); ok && q.decision == policy.DecisionScaling {
 			name := wording.Qualified(q.pool.Namespace, q.pool.Name)
-			c.jobs[name] = append(c.jobs[name], jobsAt{r.Timestamp, q.scaling.Jobs})
+			jobs[name] = append(jobs[name], jobsAt{records[i].Timestamp, q.scaling.Jobs})
 		}
 	}
-	return c.jobs
+	return jobs
 }

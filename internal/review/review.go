@@ -83,7 +83,7 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	if in.Diff && r.Comparable() {
 		r.Diff = diffObjects(&in.Base, &in.Head)
 	}
-	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r}
+	c := &comparison{ctx: ctx, in: &in, base: base, head: head, result: r, jobs: recordedJobs(in.Records)}
 	c.run()
 	return r, nil
 }
@@ -95,7 +95,7 @@ type comparison struct {
 	base, head *side
 	result     *Result
 	pairs      []*pair
-	jobs       map[string][]jobsAt // of the records, once they are asked for
+	jobs       map[string][]jobsAt // of the records
 }
 
 // pair is a pool on both sides, or on one.
@@ -150,12 +150,15 @@ func (c *comparison) judge(p *pair) {
 		return
 	}
 	if p.base != nil && p.before.holdsFor(c.base, c.head, p) {
-		p.after = p.before.at(p.head)
+		p.after = new(*p.before)
+		p.after.pool = p.head
 	} else {
 		p.head.last = c.lastDecision(p)
 		p.after = c.head.judge(c.ctx, p.head)
 	}
-	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, p.after.diagnostics...)
+	if p.after.refused != "" {
+		c.refuse(p.head.object, "", p.after.refused)
+	}
 }
 
 // lastDecision is the base's on a pool; one that is new has none, so that it may have nothing.
