@@ -46,7 +46,8 @@ type telling struct {
 	headline string
 	summary  []string
 	// blocks, the worst first.
-	blocks []block
+	blocks []*block
+	said   map[string]*block
 	notes  []string
 }
 
@@ -55,7 +56,7 @@ const maxHeadline = 6
 
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{headline: "Nothing changes", summary: summary(r)}
+	t := telling{headline: "Nothing changes", summary: summary(r), said: map[string]*block{}}
 	t.addBlocks(r)
 	var worst []string
 	for i, c := range r.Worst {

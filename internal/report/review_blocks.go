@@ -32,8 +32,10 @@ type block struct {
 	known string
 	// said in the heading.
 	said string
-	// lines are told in all forms, details to people alone: they change from day to day.
-	lines, details []string
+	// lines are told in all forms, details to people alone: they change from day to day. Of each subject there are those of its own, and alone
+	// are those of one that nobody joins.
+	lines, details, own, alone []string
+	cost                       *review.Cost
 	// fields that differ, and the lines of a diff, are folded away where a form can do that.
 	fields []review.FieldChange
 	diff   []string
@@ -82,6 +84,11 @@ func rank(words string) int {
 
 func classOf(words string) class { return classes[rank(words)] }
 
+// blockOf is a block of one subject, with the place of what changes of it.
+func blockOf(words, kind, name string, at Place) block {
+	return block{class: classOf(words), kind: kind, names: []string{name}, places: []Place{at}}
+}
+
 // addBlocks adds the blocks of a result, the worst first.
 func (t *telling) addBlocks(r *review.Result) {
 	t.problems(r)
@@ -94,19 +101,15 @@ func (t *telling) addBlocks(r *review.Result) {
 			causes[name] = changed(p.Places, p.Fields, "")
 		}
 	}
-	for _, alike := range groups(r.Pools, poolKey) {
-		if alike[0].Change != review.Same { // what policies say is told elsewhere
-			t.add(poolBlock(alike, causes))
-		}
-	}
-	var judged []finding
 	for i := range r.Pools {
-		for _, f := range r.Pools[i].Findings {
-			judged = append(judged, finding{f, wording.Qualified(r.Pools[i].Namespace, r.Pools[i].Name)})
+		p := &r.Pools[i]
+		name := wording.Qualified(p.Namespace, p.Name)
+		if p.Change != review.Same { // what policies say is told elsewhere
+			t.add(poolBlock(p, name, causes))
 		}
-	}
-	for _, alike := range groups(judged, finding.key) {
-		t.add(findingBlock(alike))
+		for _, f := range p.Findings {
+			t.add(findingBlock(name, f))
+		}
 	}
 	t.overlaps(r.Overlaps)
 	t.policies(r.Policies)
@@ -116,14 +119,23 @@ func (t *telling) addBlocks(r *review.Result) {
 	if r.Diff != "" {
 		t.add(block{class: classOf("diff"), said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
-	slices.SortStableFunc(t.blocks, func(a, b block) int { return rank(a.words) - rank(b.words) })
+	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.words) - rank(b.words) })
 }
 
-func (t *telling) add(b block) { t.blocks = append(t.blocks, b) }
-
-// add adds a subject, and the place of what changes of it.
-func (b *block) add(name string, at Place) {
-	b.names, b.places = append(b.names, name), append(b.places, at)
+// add adds a block, or its subjects to the one that says the same.
+func (t *telling) add(b block) {
+	says := []any{b.class, b.said, afterSpec(b.path), b.source, b.lines, b.details}
+	for _, f := range b.fields {
+		says = append(says, f.Path, f.Before, f.After)
+	}
+	key := fmt.Sprintf("%q", says)
+	same, known := t.said[key]
+	if !known {
+		t.said[key], t.blocks = &b, append(t.blocks, &b)
+		return
+	}
+	same.names, same.places, same.own = append(same.names, b.names...), append(same.places, b.places...), append(same.own, b.own...)
+	same.cost, same.alone = plus(same.cost, b.cost), nil
 }
 
 // place is the first, and how many others there are.
@@ -212,7 +224,11 @@ func (b *block) body() []string {
 	if b.path != "" {
 		lines = append(lines, "field: "+code(b.path))
 	}
-	return slices.Concat(lines, b.lines, b.details)
+	lines = slices.Concat(lines, b.lines, b.details, b.alone)
+	if c := b.cost; c != nil && keyOf(c.Before) != keyOf(c.After) {
+		lines = append(lines, costLine("cost by month: ", c)+when(c.Basis != "", " (%s)", c.Basis))
+	}
+	return append(lines, b.own...)
 }
 
 // differences are a line for each field.
@@ -254,12 +270,8 @@ func (t *telling) problems(r *review.Result) {
 	case r.Head.Unpriced:
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
-	for _, alike := range groups(r.Head.Diagnostics, func(d v1alpha1.Diagnostic) string { return keyOf([]string{d.Message, afterSpec(d.Path)}) }) {
-		b := block{class: c, said: alike[0].Message, path: alike[0].Path}
-		for _, d := range alike {
-			b.places = append(b.places, Place{File: d.File, Line: d.Line, Column: d.Column})
-		}
-		t.add(b)
+	for _, d := range r.Head.Diagnostics {
+		t.add(block{class: c, said: d.Message, path: d.Path, places: []Place{{File: d.File, Line: d.Line, Column: d.Column}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
 		b := block{class: classOf("base that can't be compared"), said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
@@ -278,19 +290,8 @@ func afterSpec(path string) string {
 	return path
 }
 
-// finding is what a policy says of a pool.
-type finding struct {
-	review.Finding
-	pool string
-}
-
-func (f finding) key() string {
-	f.At = review.Place{}
-	return keyOf(f.Finding)
-}
-
-// words are the class of what a policy says, and how that begins.
-func (f *finding) words() (class, said string) {
+// findingWords are the class of what a policy says, and how that begins.
+func findingWords(f *review.Finding) (class, said string) {
 	words := map[review.Level][2]string{
 		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
 	}[f.Level]
@@ -308,11 +309,11 @@ func (f *finding) words() (class, said string) {
 	return class, said
 }
 
-// findingBlock is what a policy says of some pools' pods.
-func findingBlock(alike []finding) block {
-	f := alike[0]
-	words, said := f.words()
-	b := block{class: classOf(words), kind: "pool", said: fmt.Sprintf("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
+// findingBlock is what a policy says of a pool's pod.
+func findingBlock(pool string, f review.Finding) block {
+	words, said := findingWords(&f)
+	b := blockOf(words, "pool", pool, f.At)
+	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: f.Rule.Line}
 	b.known = text(b.said)
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -323,9 +324,6 @@ func findingBlock(alike []finding) block {
 		b.lines = append(b.lines, "rule: "+by)
 	}
 	b.lines = append(b.lines, present(when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))...)
-	for _, f := range alike {
-		b.add(f.pool, f.At)
-	}
 	return b
 }
 
@@ -345,12 +343,9 @@ func byRule(r v1alpha1.RuleReference) string {
 
 // overlaps tell of pools that the same jobs are for.
 func (t *telling) overlaps(overlaps []review.Overlap) {
-	for _, alike := range groups(overlaps, func(o review.Overlap) string { return o.Message }) {
-		b := block{class: classOf("for the same jobs"), kind: "pool", said: alike[0].Message, known: alike[0].Message}
-		b.lines = append(b.lines, "fix: give one of them another label or runner group, if that isn't meant")
-		for _, o := range alike {
-			b.add(o.Pool, o.At)
-		}
+	for _, o := range overlaps {
+		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
+		b.said, b.known, b.lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
 		t.add(b)
 	}
 }
@@ -376,9 +371,8 @@ const movesNone = "moves no pool that is declared as before, neither now nor in 
 // policies tell of policies that change.
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
-		b := block{class: classOf("policy"), kind: "policy"}
+		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
 		b.said = strings.ToLower(string(p.Change)) + when(len(p.What) > 0, ": %s", strings.Join(p.What, ", "))
-		b.add(p.Policy, changed(p.Places, p.Fields, ""))
 		b.tell(p.Fields)
 		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
@@ -394,8 +388,8 @@ func (t *telling) policies(policies []review.PolicyChange) {
 // connections tell of connections that change.
 func (t *telling) connections(connections []review.Connection) {
 	for _, c := range connections {
-		b := block{class: classOf("connection"), kind: "connection", said: strings.ToLower(string(c.Change)), lines: slices.Clip(c.Effects)}
-		b.add(wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
+		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
+		b.said, b.lines = strings.ToLower(string(c.Change)), slices.Clip(c.Effects)
 		if c.Change == review.Changed {
 			b.said = c.Class.Words()
 		}

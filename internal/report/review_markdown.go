@@ -36,12 +36,12 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	}
 	notes := notesMarkdown(t.notes)
 	room := MaxMarkdown - len(notes) - 1000
-	for i := range t.blocks {
-		b := &t.blocks[i]
+	for i, b := range t.blocks {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b.lines, b.details, b.fields, b.diff = []string{"more than there is room for: `corral review` prints it"}, nil, nil, nil
+		b = &block{class: b.class, kind: b.kind, names: b.names, places: b.places, path: b.path, said: b.said}
+		b.lines = []string{"more than there is room for: `corral review` prints it"}
 		if !m.addWithin(room, b.markdown()) {
 			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
 			break
@@ -55,9 +55,9 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 }
 
 // counted counts what blocks tell of by their class.
-func counted(blocks []block) string {
+func counted(blocks []*block) string {
 	var parts []string
-	for _, alike := range groups(blocks, func(b block) string { return b.words }) {
+	for _, alike := range groups(blocks, func(b *block) string { return b.words }) {
 		n := 0
 		for _, b := range alike {
 			n += max(1, len(b.names))

@@ -22,29 +22,12 @@ const (
 	maxLeftOut = 5
 )
 
-// poolKey is the same of pools that change alike: what each has for itself is left out.
-func poolKey(p review.Pool) string {
-	if p.Change == review.Deleted || len(limitLines(&p)) == 0 {
-		p.Before, p.After = nil, nil
-	}
-	p.Namespace, p.Name, p.Former, p.Places, p.Findings, p.Cost, p.Live = "", "", "", review.Places{}, nil, nil, nil
-	p.Fields = slices.Clone(p.Fields)
-	for i := range p.Fields {
-		p.Fields[i].Places = review.Places{}
-	}
-	if r := p.Rollout; r != nil {
-		p.Rollout = &review.Rollout{Hold: r.Hold, Strategy: r.Strategy, Reasons: r.Reasons}
-	}
-	return keyOf(p)
-}
-
-// poolBlock tells what becomes of pools that change alike. Causes are the places of what changes of policies, by the pools that only they change.
-func poolBlock(alike []review.Pool, causes map[string]Place) block {
-	p := &alike[0]
+// poolBlock tells what becomes of a pool. Causes are the places of what changes of policies, by the pools that only they change.
+func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
 	words := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
-	b := block{kind: "pool", said: words}
+	said := words
 	if words == "" {
 		words = p.Class().Words()
 		var all []string
@@ -55,32 +38,20 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 			}
 			all = append(all, word)
 		}
-		b.said = strings.Join(all, ", ")
+		said = strings.Join(all, ", ")
 	}
-	b.class = classOf(words)
+	at, ok := causes[name]
+	if !ok || p.Change != review.Moved {
+		at = changed(p.Places, p.Fields, p.Class())
+	}
+	b := blockOf(words, "pool", name, at)
+	if b.said = said; p.Former != "" {
+		b.names[0] = p.Former + " → " + name
+	}
 	b.tell(p.Fields)
 	b.lines = slices.Concat(p.Effects, limitLines(p))
 	b.known = keyOf([]any{text(b.said), p.Effects})
-	b.details = rolloutLines(alike)
-	var total *review.Cost
-	var live []string
-	for i := range alike {
-		name := wording.Qualified(alike[i].Namespace, alike[i].Name)
-		if alike[i].Former != "" {
-			b.lines = append(b.lines, code(name)+" was "+code(alike[i].Former))
-		}
-		at, ok := causes[name]
-		if !ok || p.Change != review.Moved {
-			at = changed(alike[i].Places, alike[i].Fields, p.Class())
-		}
-		b.add(name, at)
-		total = plus(total, alike[i].Cost)
-		live = append(live, liveLines(name, alike[i].Live)...)
-	}
-	if line := costLine("cost by month: ", total); line != "" && keyOf(total.Before) != keyOf(total.After) {
-		b.details = append(b.details, line+when(total.Basis != "", " (%s)", total.Basis))
-	}
-	b.details = append(b.details, live...)
+	b.alone, b.own, b.cost = rolloutLines(p.Rollout), liveLines(name, p.Live), p.Cost
 	return b
 }
 
@@ -203,10 +174,9 @@ func scheduledBy(l *review.Limits, name string) string {
 	return fmt.Sprintf("%s by schedule %s", wording.Max(*l.Scheduled.Scale.Number(name)), strings.Join(l.Scheduled.Active, ", "))
 }
 
-// rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.
-func rolloutLines(alike []review.Pool) []string {
-	r := alike[0].Rollout
-	if len(alike) > 1 || r == nil || r.Hold {
+// rolloutLines tell the steps in which a change of a pool's template rolls out, unless it is on hold: the effects tell the rest.
+func rolloutLines(r *review.Rollout) []string {
+	if r == nil || r.Hold {
 		return nil
 	}
 	steps := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)

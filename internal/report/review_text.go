@@ -22,8 +22,8 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	for _, line := range append([]string{t.headline}, t.summary...) {
 		fmt.Fprintln(&b, text(line))
 	}
-	for i := range t.blocks {
-		t.blocks[i].writeText(&b)
+	for _, block := range t.blocks {
+		block.writeText(&b)
 	}
 	if len(t.notes) > 0 {
 		b.WriteString("\nTaken for granted, or not known:\n")
