@@ -189,12 +189,10 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	return result, nil
 }
 
-func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
+func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unread int, err error) {
 	if o.recorded == "" {
 		return nil, 0, nil
 	}
-	var records []review.Record
-	unread := 0
 	from, err := openInput(stdin, o.recorded)
 	if err == nil {
 		defer from.Close()
@@ -204,9 +202,9 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 		err = errors.New("there is no line of a decision log that can be read")
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
+		err = fmt.Errorf("reading recorded decisions: %w", err)
 	}
-	return records, unread, nil
+	return records, unread, err
 }
 
 // failWords are what --fail-on takes; N is an amount by month.

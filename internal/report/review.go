@@ -56,19 +56,14 @@ const maxHeadline = 6
 
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{headline: "Nothing changes", summary: summary(r), said: map[string]*block{}}
+	t := telling{summary: summary(r), said: map[string]*block{}}
 	t.addBlocks(r)
 	var worst []string
-	for i, c := range r.Worst {
-		if i == maxHeadline {
-			worst = append(worst, fmt.Sprintf("%d more", len(r.Worst)-i))
-			break
-		}
+	for _, c := range r.Worst[:min(len(r.Worst), maxHeadline)] {
 		worst = append(worst, c.Text)
 	}
-	if len(worst) > 0 {
-		t.headline = strings.Join(worst, " · ")
-	}
+	more := len(r.Worst) - maxHeadline
+	t.headline = cmp.Or(strings.Join(append(worst, present(when(more > 0, "%d more", more))...), " · "), "Nothing changes")
 	t.notes = slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes)
 	return t
 }
@@ -117,23 +112,13 @@ func policyLine(r *review.Result) string {
 
 // both tells a value of something on both sides; it is nil on a side that doesn't have it.
 func both[T any](before, after *T, of func(*T) string) string {
-	var was, is string
-	if before != nil {
-		was = of(before)
-	}
-	if after != nil {
-		is = of(after)
-	}
-	return pair(was, is)
-}
-
-// pair tells a value on both sides.
-func pair(before, after string) string {
 	switch {
-	case before == after, before == "":
-		return after
-	case after == "":
-		return before + " → –"
+	case before == nil && after == nil:
+		return ""
+	case after == nil:
+		return of(before) + " → –"
+	case before == nil || of(before) == of(after):
+		return of(after)
 	}
-	return before + " → " + after
+	return of(before) + " → " + of(after)
 }

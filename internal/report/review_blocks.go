@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
@@ -140,14 +142,10 @@ func (t *telling) add(b block) {
 
 // place is the first, and how many others there are.
 func (b *block) place() (at Place, others int) {
-	known := map[Place]bool{}
-	for _, p := range b.places {
-		known[p] = true
+	if len(b.places) > 0 {
+		at, others = b.places[0], sets.New(b.places...).Len()-1
 	}
-	if len(known) == 0 {
-		return Place{}, 0
-	}
-	return b.places[0], len(known) - 1
+	return at, others
 }
 
 // groups puts those together that have the same key; they stay in the order of the first of each.

@@ -71,13 +71,10 @@ func isWithin(path, field string) bool {
 
 // classesOf are the classes of a pool's change, the most far-reaching first.
 func classesOf(p *Pool) []Class {
-	var classes []Class
-	for _, class := range Classes() {
-		if p.Change == Renamed && class == Replaced || slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class }) {
-			classes = append(classes, class)
-		}
-	}
-	return classes
+	return slices.DeleteFunc(slices.Clone(classes), func(class Class) bool {
+		is := p.Change == Renamed && class == Replaced
+		return !is && !slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class })
+	})
 }
 
 // touches says whether a field, or one below it, differs.

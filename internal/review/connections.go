@@ -87,13 +87,7 @@ func (c *comparison) compareConnections() {
 
 // poolsOn are the pools that use a connection.
 func (s *side) poolsOn(name string) []string {
-	var pools []string
-	for _, p := range s.order {
-		if p.connectionName() == name {
-			pools = append(pools, p.name())
-		}
-	}
-	return pools
+	return s.named(func(p *pool) bool { return p.connectionName() == name })
 }
 
 func (c *comparison) deletedConnection(shown *Connection, name string) {

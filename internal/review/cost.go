@@ -352,8 +352,8 @@ func momentsOf(sharers []*judgement) []time.Time {
 	times = slices.Compact(times)
 	every := len(times)*len(sharers)/maxQuestions + 1
 	var some []time.Time
-	for i := 0; i < len(times); i += every {
-		some = append(some, times[i])
+	for together := range slices.Chunk(times, every) {
+		some = append(some, together[0])
 	}
 	return some
 }

@@ -7,12 +7,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/compile"
@@ -74,9 +74,7 @@ func both[T any](before, after any) (was, is T, ok bool) {
 
 // names are the sorted keys of two maps.
 func names[T any](a, b map[string]T) []string {
-	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sets.List(sets.KeySet(a).Union(sets.KeySet(b)))
 }
 
 // compareLists pairs the elements by name, or else by their place. The order of those with names matters: containers start in it,

@@ -16,32 +16,26 @@ const maxOverlaps = 100
 // findOverlaps looks for pairs of pools that the same jobs are for at the head and weren't at the base. A job that asks for all labels
 // of one pool is also for each other that has these and more.
 func (c *comparison) findOverlaps() {
-	left := 0
+	found := 0
 	for i, p := range c.pairs {
-		if !p.redeclared() {
-			continue
-		}
 		for j, o := range c.pairs {
-			if o.head == nil || i == j || j < i && o.redeclared() { // the other has looked at the pair
+			isKnown := i == j || j < i && o.redeclared() // the other has looked at the pair
+			if !p.redeclared() || isKnown || !p.overlaps(o) {
 				continue
 			}
-			switch {
-			case !p.overlaps(o):
-			case len(c.result.Overlaps) == maxOverlaps:
-				left++
-			default:
+			if found++; found <= maxOverlaps {
 				c.result.Overlaps = append(c.result.Overlaps, overlapOf(p.head, o.head))
 			}
 		}
 	}
-	if left > 0 {
+	if left := found - maxOverlaps; left > 0 {
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more pairs of pools overlap.", left))
 	}
 }
 
 // overlaps says whether the same jobs are for both at the head, and weren't at the base.
 func (p *pair) overlaps(o *pair) bool {
-	return p.head.overlaps(o.head) && (p.base == nil || o.base == nil || !p.base.overlaps(o.base))
+	return o.head != nil && p.head.overlaps(o.head) && (p.base == nil || o.base == nil || !p.base.overlaps(o.base))
 }
 
 // redeclared says whether the head has the pool, and not as the base has it.
@@ -59,13 +53,9 @@ func (s *side) readJobs(p *pool) {
 
 // takers name the other pools of the side that jobs are for which ask for a label, and are otherwise as those of a pool.
 func (s *side) takers(as *pool, label string) []string {
-	var names []string
-	for _, p := range s.order {
-		if p.name() != as.name() && !p.rests() && p.match.Bears([]string{label}) && as.competes(p) {
-			names = append(names, p.name())
-		}
-	}
-	return names
+	return s.named(func(p *pool) bool {
+		return p.name() != as.name() && !p.rests() && p.match.Bears([]string{label}) && as.competes(p)
+	})
 }
 
 // scopeOf is what a pool's connection is for. Of one that isn't declared here, only the name is known.

@@ -54,13 +54,8 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 	if p == nil {
 		return nil, nil
 	}
-	state := &PolicyState{Mode: p.Mode(), Digest: p.Digest()}
-	for _, pool := range s.order {
-		if binds(p, pool) {
-			state.Pools++
-		}
-	}
-	return state, new(p.At)
+	bound := s.named(func(on *pool) bool { return binds(p, on) })
+	return &PolicyState{Mode: p.Mode(), Digest: p.Digest(), Pools: len(bound)}, new(p.At)
 }
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }

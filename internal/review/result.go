@@ -203,10 +203,7 @@ func (c Class) Words() string {
 	return map[Class]string{Replaced: "replaced", ReroutesJobs: "reroutes jobs", ReplacesRunners: "replaces runners", OtherLimits: "limits", Settings: "settings"}[c]
 }
 
-// Classes are all classes, the most far-reaching first.
-func Classes() []Class {
-	return []Class{Replaced, ReroutesJobs, ReplacesRunners, OtherLimits, Settings}
-}
+var classes = []Class{Replaced, ReroutesJobs, ReplacesRunners, OtherLimits, Settings}
 
 // Place is a place in a file, as seen from where the review's files are named from.
 type Place struct {

@@ -329,13 +329,11 @@ func (s *Summary) count(p *Pool) {
 // isDenied says whether a policy denies the pool at the head, or fails for it.
 func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
+// reaches are classes, and changes without, by how far they reach.
+var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRunners), string(Added), string(OtherLimits), string(Settings), string(Moved), string(Same)}
+
 // rank orders pools by how far their change reaches.
-func (p *Pool) rank() int {
-	if rank, known := map[Change]int{Added: 3, Uncompared: 3, Moved: 6, Same: 7}[p.Change]; known {
-		return rank
-	}
-	return map[Class]int{Replaced: 0, ReroutesJobs: 1, ReplacesRunners: 2, OtherLimits: 4, Settings: 5}[p.Class()]
-}
+func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()), string(p.Change))) }
 
 // notes tell what the review takes for granted.
 func (c *comparison) notes() []string {
@@ -343,15 +341,10 @@ func (c *comparison) notes() []string {
 	if slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() }) {
 		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
 	}
-	coarse := 0
-	for _, p := range c.pairs {
-		if p.before.isCoarse() || p.after.isCoarse() {
-			coarse++
-		}
-	}
-	if coarse > 0 {
+	coarse := slices.DeleteFunc(slices.Clone(c.pairs), func(p *pair) bool { return !p.before.isCoarse() && !p.after.isCoarse() })
+	if n := len(coarse); n > 0 {
 		notes = append(notes, fmt.Sprintf("Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
-			wording.Count(coarse, "pool"), manyChanges))
+			wording.Count(n, "pool"), manyChanges))
 	}
 	return notes
 }

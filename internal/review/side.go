@@ -71,6 +71,17 @@ func (s *side) network(p *pool) podspec.Network {
 	return podspec.Network{}
 }
 
+// named are the names of the side's pools of which something is true.
+func (s *side) named(is func(*pool) bool) []string {
+	var all []string
+	for _, p := range s.order {
+		if is(p) {
+			all = append(all, p.name())
+		}
+	}
+	return all
+}
+
 func (p *pool) at() *Place { return objectPlace(p.object) }
 
 func objectPlace(o *compile.Object) *Place { return &Place{o.File, o.Line, o.Column} }

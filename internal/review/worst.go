@@ -143,15 +143,13 @@ func (w *worst) pools(consequences ...poolConsequence) {
 
 // count names and counts pools.
 func (w *worst) count(class string, of func(*Pool) bool) Consequence {
-	c := Consequence{Class: class}
+	var names []string
 	for i := range w.result.Pools {
 		if p := &w.result.Pools[i]; of(p) {
-			if c.Count++; c.Count <= maxNamed {
-				c.Pools = append(c.Pools, wording.Qualified(p.Namespace, p.Name))
-			}
+			names = append(names, wording.Qualified(p.Namespace, p.Name))
 		}
 	}
-	return c
+	return Consequence{Class: class, Count: len(names), Pools: names[:min(len(names), maxNamed)]}
 }
 
 // addPools adds what becomes of some pools. The first to name pools says of how many.
