@@ -54,9 +54,6 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	}
 	defer base.close()
 	defer head.close()
-	if err := base.refuseAbsent(head, folderOf(args)); err != nil {
-		return nil, err
-	}
 	compiler, err := worker.NewCompiler(2, worker.DefaultLimits())
 	if err != nil {
 		return nil, err
@@ -97,18 +94,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	return notes, err
 }
 
-// refuseAbsent refuses a base from before the folder was made: it can't be compared. If the head has no such folder either, that is an error.
-func (t *namedTree) refuseAbsent(head namedTree, folder string) error {
-	switch {
-	case t.absent && head.absent:
-		return fmt.Errorf("there is no folder %s, neither at %s nor at %s", folder, t.name, head.name)
-	case t.absent:
-		t.refused = fmt.Sprintf("there is no folder %s at %s", folder, t.name)
-	}
-	return nil
-}
-
-// trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself.
+// trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself. A base from before the
+// folder was made can't be compared.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
 		if base, err = wholeTree(args[0], args[0]); err == nil {
@@ -127,6 +114,12 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 		if errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
 			head, err = namedTree{name: o.head, refused: err.Error(), close: func() {}}, nil
 		}
+	}
+	if base.absent {
+		base.refused = fmt.Sprintf("there is no folder %s at %s", folder, base.name)
+	}
+	if base.absent && head.absent {
+		err = fmt.Errorf("there is no folder %s, neither at %s nor at %s", folder, base.name, head.name)
 	}
 	return base, head, err
 }

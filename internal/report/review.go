@@ -110,15 +110,18 @@ func policyLine(r *review.Result) string {
 		when(warnings > 0, "; %s", wording.Count(warnings, "warning"))
 }
 
+// arrow stands between values of the base and the head.
+const arrow = " → "
+
 // both tells a value of something on both sides; it is nil on a side that doesn't have it.
 func both[T any](before, after *T, of func(*T) string) string {
 	switch {
 	case before == nil && after == nil:
 		return ""
 	case after == nil:
-		return of(before) + " → –"
+		return of(before) + arrow + "–"
 	case before == nil || of(before) == of(after):
 		return of(after)
 	}
-	return of(before) + " → " + of(after)
+	return of(before) + arrow + of(after)
 }

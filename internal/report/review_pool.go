@@ -83,10 +83,7 @@ func (b *block) tell(fields []review.FieldChange) {
 		return
 	}
 	for _, f := range fields {
-		name := strings.TrimPrefix(strings.TrimPrefix(f.Path, "spec."), "scale.")
-		if in, ok := strings.CutPrefix(name, "template.spec.containers["); ok {
-			_, name, _ = strings.Cut(in, "].")
-		}
+		name := f.Path[len(around.FindString(f.Path)):]
 		was, is := readable(f.Before), readable(f.After)
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
 			was, is = was[len(prefix):], is[len(prefix):]
@@ -99,6 +96,9 @@ func (b *block) tell(fields []review.FieldChange) {
 		b.said += " " + code(was) + " → " + code(is)
 	}
 }
+
+// around is what a heading leaves out of a field's path.
+var around = regexp.MustCompile(`^spec\.(scale\.|template\.spec\.containers\[[^]]*\]\.)?`)
 
 // image is what is before the tag or digest of one.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
@@ -120,19 +120,15 @@ func unlessKnown(now, known []string) []string {
 
 // limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
 func limitLine(p *review.Pool, name string) string {
-	declaredAs := func(l *review.Limits) string { return wording.Max(*l.Declared.Number(name)) }
-	inForce := func(l *review.Limits) string {
+	said := both(p.Before, p.After, func(l *review.Limits) string { return wording.Max(*l.Declared.Number(name)) })
+	holds := both(p.Before, p.After, func(l *review.Limits) string {
 		if l.Effective == nil {
 			return "what held before"
 		}
 		return wording.Max(*l.Effective.Number(name))
-	}
-	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
-	if p.Change == review.Deleted {
-		return ""
-	}
-	if p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && (p.After.Effective == nil || inForce(p.Before) == inForce(p.After)) {
-		return "" // it is the same, or what policies that fail leave
+	})
+	if p.Change == review.Deleted || p.Before != nil && !strings.Contains(said, arrow) && (p.After.Effective == nil || !strings.Contains(holds, arrow)) {
+		return "" // it goes, is the same, or what policies that fail leave
 	}
 	rules := ruleWords(p, name)
 	switch {

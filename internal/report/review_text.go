@@ -4,7 +4,6 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -18,33 +17,21 @@ import (
 // ReviewText writes a review for a terminal, without colours or control characters.
 func ReviewText(w io.Writer, r *review.Result) error {
 	t := tell(r)
-	var b bytes.Buffer
-	for _, line := range append([]string{t.headline}, t.summary...) {
-		fmt.Fprintln(&b, text(line))
-	}
-	for _, block := range t.blocks {
-		block.writeText(&b)
+	lines := append([]string{t.headline}, t.summary...)
+	for _, b := range t.blocks {
+		lines = slices.Concat(lines, []string{"", b.heading(true)}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
 	}
 	if len(t.notes) > 0 {
-		b.WriteString("\nTaken for granted, or not known:\n")
-		for _, n := range t.notes {
-			fmt.Fprintf(&b, "  %s\n", text(n))
-		}
+		lines = slices.Concat(lines, []string{"", "Taken for granted, or not known:"}, each("  ", t.notes))
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
+	var all strings.Builder
+	for _, line := range lines {
+		all.WriteString(text(line) + "\n")
+	}
+	if _, err := io.WriteString(w, wording.EscapeCommands(all.String())); err != nil {
 		return fmt.Errorf("writing the review: %w", err)
 	}
 	return nil
-}
-
-func (b *block) writeText(to *bytes.Buffer) {
-	fmt.Fprintf(to, "\n%s\n", text(b.heading(true)))
-	for _, line := range slices.Concat(b.body(), b.differences()) {
-		fmt.Fprintf(to, "  %s\n", text(line))
-	}
-	for _, line := range b.diff {
-		fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
-	}
 }
 
 // text is a line as it is read on a terminal.

@@ -5,6 +5,7 @@ package review
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -213,20 +214,15 @@ func (p *pair) labels() {
 	p.sayIf(len(lost)+len(gained) > 0 && p.head.isREST(), "Runners without a job register anew: labels reach no runner that has registered.")
 }
 
-// grouped puts labels together that the same pools have.
+// grouped puts labels together that the same pools have, and those first that none has.
 func grouped(labels []string, by func(label string) []string, say func(labels, pools string)) {
-	groups, order := map[string]string{}, []string{}
+	groups := map[string][]string{}
 	for _, label := range labels {
 		pools := wording.List(by(label), maxTakers)
-		if known, ok := groups[pools]; ok {
-			label = known + " or " + label
-		} else {
-			order = append(order, pools)
-		}
-		groups[pools] = label
+		groups[pools] = append(groups[pools], label)
 	}
-	for _, pools := range order {
-		say(groups[pools], pools)
+	for _, pools := range slices.Sorted(maps.Keys(groups)) {
+		say(strings.Join(groups[pools], " or "), pools)
 	}
 }
 

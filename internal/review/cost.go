@@ -25,13 +25,10 @@ const (
 
 // profile is how many runners a pool has in a week, on average.
 type profile struct {
-	known bool
 	// floor without any job, and most with as many jobs as there may be.
 	floor, most float64
 	unbounded   bool
 	steps       []Span // with other numbers each
-	// coarse is true when there were many changes.
-	coarse bool
 }
 
 // price says what pools cost.
@@ -87,8 +84,7 @@ func (c *comparison) comparePrices() {
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
 	was, is, _ := p.runs()
-	cost.Before = c.amounts(cost, c.base, p.before, was, before)
-	cost.After = c.amounts(cost, c.head, p.after, is, after)
+	cost.Before, cost.After = c.amounts(cost, p.before, was, before), c.amounts(cost, p.after, is, after)
 	if cost.Before == nil && cost.After == nil {
 		return nil
 	}
@@ -96,7 +92,7 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 }
 
 // amounts are what a pool costs on one side, with runners of a pool's template, or none if policies deny it; nil if nobody knows a rate.
-func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, prices *Prices) *Amounts {
+func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Prices) *Amounts {
 	if j == nil || prices == nil {
 		return nil
 	}
@@ -109,7 +105,7 @@ func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, pric
 		return nil
 	}
 	cost.Rate, cost.Basis, j.rate = rate, basis, rate*prices.HoursPerMonth
-	week := s.week(c.ctx, j)
+	week := j.week()
 	a, typical := &Amounts{Min: cents(week.floor * j.rate)}, week.floor
 	if !week.unbounded {
 		a.Max = new(cents(week.most * j.rate))
@@ -122,18 +118,10 @@ func (c *comparison) amounts(cost *Cost, s *side, j *judgement, runs *pool, pric
 	return a
 }
 
-// week is a pool's profile, made when it is first asked for.
-func (s *side) week(ctx context.Context, j *judgement) *profile {
-	if !j.profile.known {
-		*j.profile = s.profile(ctx, j.pool, j.asked)
-	}
-	return j.profile
-}
-
 // profile asks policies about a week: at its beginning, of which the answer is known, and whenever schedules or policies say that
 // something changes.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
-	week := profile{known: true}
+	week := profile{}
 	if p.rests() {
 		return week
 	}
@@ -149,7 +137,7 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
 			}
 		}
 		if soonest := at.Add(closestThen); changes >= manyChanges && next.Before(soonest) {
-			next, week.coarse = soonest, true
+			next, s.coarse[p.name()] = soonest, true
 		}
 		if next.After(end) {
 			next = end
@@ -298,7 +286,7 @@ func (c *comparison) sharers(s *side) (sharers []*judgement) {
 		if s == c.base {
 			j = p.before
 		}
-		if j != nil && j.rate > 0 && !j.pool.rests() && j.pool.bound.Needs().Usage() && !s.week(c.ctx, j).unbounded {
+		if j != nil && j.rate > 0 && !j.pool.rests() && j.pool.bound.Needs().Usage() && !j.week().unbounded {
 			sharers = append(sharers, j)
 		}
 	}
@@ -312,7 +300,7 @@ func (c *comparison) excess(s *side) float64 {
 	sharers := c.sharers(s)
 	alone, together := 0.0, 0.0
 	for _, p := range sharers {
-		alone += p.profile.most * p.rate
+		alone += p.week().most * p.rate
 	}
 	moments, answers := momentsOf(sharers), map[string]float64{}
 	for i, at := range moments {
@@ -344,7 +332,7 @@ func numbersAt(sharers []*judgement, at time.Time) string {
 func momentsOf(sharers []*judgement) []time.Time {
 	var times []time.Time
 	for _, p := range sharers {
-		for _, step := range p.profile.steps {
+		for _, step := range p.week().steps {
 			times = append(times, step.From)
 		}
 	}

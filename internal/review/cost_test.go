@@ -244,8 +244,8 @@ func TestPriceFilesAreChecked(t *testing.T) {
 		"no number":        {"currency: EUR\nperVCPUHour: much\n", []string{"prices.yaml:2:1: cannot unmarshal !!str `much` into float64"}},
 		"out of bounds": {"currency: EUR\nhoursPerMonth: 800\nperVCPUHour: -1\nperGiBHour: .nan\ntypical: {share: 2}\n", []string{
 			"prices.yaml:2:1: hoursPerMonth: must be more than 0 and at most 744, found 800",
-			"prices.yaml:3:1: perVCPUHour: must be a price from 0 to 1000000000, found -1",
-			"prices.yaml:4:1: perGiBHour: must be a price from 0 to 1000000000, found NaN",
+			"prices.yaml:3:1: perVCPUHour: must be from 0 to 1000000000, found -1",
+			"prices.yaml:4:1: perGiBHour: must be from 0 to 1000000000, found NaN",
 			"prices.yaml:5:1: typical.share: must be from 0 to 1, found 2",
 		}},
 		"bad entries": {"currency: EUR\nlabels: [{}]\nnodes:\n- {vcpu: 0, memory: x}\ntypical:\n  pools:\n  - {name: \"[\"}\n", []string{

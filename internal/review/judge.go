@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -31,14 +33,11 @@ type judgement struct {
 	unasked bool
 	// asked is the answer on limits at the time of the review.
 	asked scaled
-	// profile of the week, once it is asked for. Judgements that are the same share it.
-	profile *profile
+	// week is made once, when it is first asked for. Judgements that are the same share it.
+	week func() profile
 	// rate is what a runner costs by month; 0 if nobody knows, or there are none.
 	rate float64
 }
-
-// isCoarse says whether changes that are close were taken together; a judgement may be nil.
-func (j *judgement) isCoarse() bool { return j != nil && j.profile.coarse }
 
 // holdsFor says whether a judgement at the base is the one at the head, too: the same pool, beside
 // the same others if its rules read those, and the same policies at the same places.
@@ -51,18 +50,13 @@ func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 
 // samePlaces says whether the policies of two sides are declared at the same places.
 func (s *side) samePlaces(o *side) bool {
-	for ref, p := range s.policies {
-		if other := o.policies[ref]; other == nil || other.At != p.At || other.Digest() != p.Digest() {
-			return false
-		}
-	}
-	return true
+	return maps.EqualFunc(s.policies, o.policies, func(a, b *Policy) bool { return a.At == b.At && a.Digest() == b.Digest() })
 }
 
 // judge asks the side's policies about a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
-	j := &judgement{pool: p, digest: p.bound.Digest(), profile: &profile{}}
-	j.asked = s.scaling(ctx, p, s.in.At)
+	j := &judgement{pool: p, digest: p.bound.Digest(), asked: s.scaling(ctx, p, s.in.At)}
+	j.week = sync.OnceValue(func() profile { return s.profile(ctx, p, j.asked) })
 	j.limits = s.limits(p, j.asked)
 	j.addFailures(s, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
@@ -153,7 +147,7 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
-		l.Scheduled = new(span(s.in.At, a.Now))
+		l.Scheduled = &Span{From: s.in.At.UTC(), Active: a.Active, Scale: a.Now.Scale}
 	}
 	if len(a.answer.Failures) == 0 {
 		l.Effective = new(a.answer.Scale)

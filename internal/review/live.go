@@ -43,12 +43,8 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 
 // differing names the fields of the spec in which the cluster's pool is another.
 func differing(declared, runs *v1alpha1.RunnerPool) []string {
-	a, b := specOf(declared), specOf(runs)
-	if a == nil || b == nil {
-		return nil
-	}
 	var paths []string
-	for _, f := range diff(a, b, poolClasses.of) {
+	for _, f := range diff(specOf(declared), specOf(runs), poolClasses.of) {
 		paths = append(paths, f.Path)
 	}
 	return paths[:min(len(paths), maxDiffering)]
@@ -56,10 +52,7 @@ func differing(declared, runs *v1alpha1.RunnerPool) []string {
 
 // specOf is a pool's spec, written the way that Go writes it.
 func specOf(p *v1alpha1.RunnerPool) *compile.Object {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec)
-	if err != nil {
-		return nil
-	}
+	spec, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec) // it was read from such
 	return &compile.Object{Manifest: unstructured.Unstructured{Object: map[string]any{"spec": spec}}}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -120,35 +122,29 @@ func (c *comparison) warnOfLabels() {
 	freed := map[string][]string{}
 	for _, p := range c.pairs {
 		gone := p.goneLabels()
-		if len(gone) == 0 {
+		if gone == "" {
 			continue
 		}
 		labelled := *p.head
 		labelled.input.Labels = p.base.input.Labels
 		labelled.bound = c.head.set.For(labelled.input)
 		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 && isLooser(p.after.limits.Effective, a.answer.Scale) {
-			labels := strings.Join(gone, ", ")
-			freed[labels] = append(freed[labels], p.name())
+			freed[gone] = append(freed[gone], p.name())
 		}
 	}
-	for _, labels := range slices.Sorted(maps.Keys(freed)) {
-		c.warnOfFreed("Without "+labels, onLabels, onLabels, freed[labels])
+	for _, gone := range slices.Sorted(maps.Keys(freed)) {
+		c.warnOfFreed("Without "+gone, onLabels, onLabels, freed[gone])
 	}
 }
 
-// goneLabels are the labels that a pool doesn't have any more, as NAME=VALUE.
-func (p *pair) goneLabels() []string {
+// goneLabels are the labels that a pool doesn't have any more, as NAME=VALUE,NAME=VALUE.
+func (p *pair) goneLabels() string {
 	if p.base == nil || p.head == nil {
-		return nil
+		return ""
 	}
-	var gone []string
-	for name, value := range p.base.Labels {
-		if now, ok := p.head.Labels[name]; !ok || now != value {
-			gone = append(gone, name+"="+value)
-		}
-	}
-	slices.Sort(gone)
-	return gone
+	gone := maps.Clone(p.base.Labels)
+	maps.DeleteFunc(gone, func(name, value string) bool { now, has := p.head.Labels[name]; return has && now == value })
+	return labels.Set(gone).String()
 }
 
 // isLooser says whether numbers in force, if anybody knows them, keep a pool from less than others.

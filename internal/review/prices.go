@@ -148,37 +148,33 @@ func (f *faults) must(is bool, path, format string, args ...any) {
 	}
 }
 
-// price must be a number that a price can be; what is not a number is neither.
-func (f *faults) price(path string, v float64) {
-	f.must(v >= 0 && v <= maxPrice, path, "must be a price from 0 to %d, found %v", int64(maxPrice), v)
-}
-
-func (f *faults) share(path string, v float64) {
-	f.must(v >= 0 && v <= 1, path, "must be from 0 to 1, found %v", v)
+// upTo must be a number from 0 to another; what is not a number is neither.
+func (f *faults) upTo(most int64, path string, v float64) {
+	f.must(v >= 0 && v <= float64(most), path, "must be from 0 to %d, found %v", most, v)
 }
 
 // check looks at what the file says, and reads its quantities.
 func (p *Prices) check() (f faults) {
 	f.must(p.Currency != "" && len(p.Currency) <= 8, "currency", "is required, as EUR")
 	f.must(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31, "hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
-	f.price("perVCPUHour", p.PerVCPUHour)
-	f.price("perGiBHour", p.PerGiBHour)
+	f.upTo(maxPrice, "perVCPUHour", p.PerVCPUHour)
+	f.upTo(maxPrice, "perGiBHour", p.PerGiBHour)
 	for i, l := range p.Labels {
 		at := fmt.Sprintf("labels[%d].", i)
-		f.price(at+"perRunnerHour", l.PerRunnerHour)
+		f.upTo(maxPrice, at+"perRunnerHour", l.PerRunnerHour)
 		f.must(l.Label != "", at+"label", "is required")
 	}
 	for i := range p.Nodes {
 		n, at := &p.Nodes[i], fmt.Sprintf("nodes[%d].", i)
-		f.price(at+"perHour", n.PerHour)
+		f.upTo(maxPrice, at+"perHour", n.PerHour)
 		f.must(len(n.NodeSelector) > 0, at+"nodeSelector", "must have at least one label")
 		n.vcpu = f.quantity(at+"vcpu", n.VCPU)
 		n.gib = f.quantity(at+"memory", n.Memory) / (1 << 30)
 	}
-	f.share("typical.share", ptr.Deref(p.Typical.Share, defaultShare))
+	f.upTo(1, "typical.share", ptr.Deref(p.Typical.Share, defaultShare))
 	for i, s := range p.Typical.Pools {
 		at := fmt.Sprintf("typical.pools[%d].", i)
-		f.share(at+"share", s.Share)
+		f.upTo(1, at+"share", s.Share)
 		_, err := path.Match(s.Name, "")
 		f.must(err == nil && s.Name != "", at+"name", "must be the name of a pool, with * for any characters but /")
 	}

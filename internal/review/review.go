@@ -341,8 +341,7 @@ func (c *comparison) notes() []string {
 	if slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() }) {
 		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
 	}
-	coarse := slices.DeleteFunc(slices.Clone(c.pairs), func(p *pair) bool { return !p.before.isCoarse() && !p.after.isCoarse() })
-	if n := len(coarse); n > 0 {
+	if n := len(names(c.base.coarse, c.head.coarse)); n > 0 {
 		notes = append(notes, fmt.Sprintf("Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
 			wording.Count(n, "pool"), manyChanges))
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/schedule"
 )
 
 const (
@@ -22,10 +21,6 @@ const (
 	maxSwitches = 1500
 	maxAsked    = 32
 )
-
-func span(at time.Time, n schedule.Now) Span {
-	return Span{From: at.UTC(), Active: n.Active, Scale: n.Scale}
-}
 
 // laterWords say from when on a pool has other numbers than by the base, if it has the same now; empty if there is no such time.
 func (c *comparison) laterWords(p *pair) string {
@@ -45,7 +40,7 @@ func (c *comparison) laterWords(p *pair) string {
 // changesInWeek are the times at which the weeks of both sides differ. Changes that are close are taken together, and not by both sides alike:
 // what counts is the answer.
 func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
-	before, after := c.base.week(c.ctx, p.before).steps, c.head.week(c.ctx, p.after).steps
+	before, after := p.before.week().steps, p.after.week().steps
 	for _, s := range slices.Concat(before, after) {
 		if scaleAt(before, s.From) != scaleAt(after, s.From) {
 			times = append(times, s.From)

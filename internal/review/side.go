@@ -4,6 +4,7 @@
 package review
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ type side struct {
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
 	switches    map[string][]time.Time // see switchesOf
+	coarse      map[string]bool        // pools of which changes that are close were taken together
 }
 
 // pool is a pool of one side.
@@ -93,7 +95,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{}, coarse: map[string]bool{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -172,12 +174,9 @@ func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
 	if p == nil {
 		return r
 	}
-	at := Place{}
+	at := p.At
 	if p.Locate != nil {
-		at = p.Locate(r.File, r.Line)
-	}
-	if at.File == "" {
-		at = p.At
+		at = cmp.Or(p.Locate(r.File, r.Line), at)
 	}
 	r.File, r.Line = at.File, at.Line
 	return r

@@ -32,8 +32,8 @@ func TestALabelThatMovesSaysWhoseJobsGoWhere(t *testing.T) {
 			"b: Jobs that ask for x64, which ci/a took, come here from now on.",
 		}},
 		"given away and lost": {labelled(`"x64", "old"`, `"arm"`), labelled(`"arm"`, `"arm", "X64"`), []string{
-			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
 			"a: Jobs that ask for old no longer come here: without another pool for them they wait.",
+			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
 			"a: Jobs that ask for arm may come here from now on.",
 			"b: Jobs that ask for X64, which ci/a took, come here from now on.",
 		}},

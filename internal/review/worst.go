@@ -209,13 +209,11 @@ func (w *worst) cost() {
 func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
 	n := len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
-	for i := range r.Pools {
-		p := &r.Pools[i]
-		if name := wording.Qualified(p.Namespace, p.Name); p.mostBefore < p.mostAfter && slices.Contains(t.Unknown, name) && slices.Contains(t.UnknownBefore, name) {
-			n++
-		}
-	}
-	return n
+	more := (&worst{result: r}).count("", func(p *Pool) bool {
+		name := []string{wording.Qualified(p.Namespace, p.Name)}
+		return p.mostBefore < p.mostAfter && len(without(name, t.Unknown))+len(without(name, t.UnknownBefore)) == 0
+	})
+	return n + more.Count
 }
 
 // typicalRise is how much more a month typically is; nothing on a side without amounts.
