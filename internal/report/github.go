@@ -5,7 +5,6 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -18,10 +17,7 @@ func GitHub(w io.Writer, findings []Finding) error {
 	for _, f := range worstFirst(findings) {
 		b.WriteString(command(f))
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("writing workflow commands: %w", err)
-	}
-	return nil
+	return write(w, "workflow commands", b.String())
 }
 
 func command(f Finding) string {

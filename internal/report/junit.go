@@ -20,13 +20,10 @@ func JUnit(w io.Writer, suites []Suite) error {
 		all.Tests, all.Failures, all.Time = all.Tests+suite.Tests, all.Failures+suite.Failures, all.Time+suite.Time
 	}
 	data, err := xml.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = io.WriteString(w, xml.Header+string(data)+"\n")
-	}
 	if err != nil {
 		return fmt.Errorf("writing JUnit: %w", err)
 	}
-	return nil
+	return write(w, "JUnit", xml.Header+string(data)+"\n")
 }
 
 func junitOf(s Suite) junitSuite {

@@ -7,6 +7,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,14 @@ type Finding struct {
 	By     string `json:"by,omitempty"`
 	// Known is what a finding of several subjects is known again by, beside its rule, whoever joins them; empty of others.
 	Known string `json:"-"`
+}
+
+// write writes a whole form.
+func write(w io.Writer, form, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("writing %s: %w", form, err)
+	}
+	return nil
 }
 
 // Suite is a group of cases.

@@ -48,10 +48,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		}
 	}
 	m.add("%s", notes)
-	if _, err := io.WriteString(w, m.String()); err != nil {
-		return fmt.Errorf("writing the review: %w", err)
-	}
-	return nil
+	return write(w, "the review", m.String())
 }
 
 // counted counts what blocks tell of by their class.

@@ -55,10 +55,10 @@ func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
 	return b
 }
 
-// plus adds the cost of a pool to that of others.
+// plus adds the cost of a pool to that of others; nil if either isn't known.
 func plus(total, c *review.Cost) *review.Cost {
 	if total == nil || c == nil {
-		return c
+		return nil
 	}
 	sum := *total
 	sum.Before, sum.After = total.Before.Plus(c.Before), total.After.Plus(c.After)

@@ -4,7 +4,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -28,10 +27,7 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	for _, line := range lines {
 		all.WriteString(text(line) + "\n")
 	}
-	if _, err := io.WriteString(w, wording.EscapeCommands(all.String())); err != nil {
-		return fmt.Errorf("writing the review: %w", err)
-	}
-	return nil
+	return write(w, "the review", wording.EscapeCommands(all.String()))
 }
 
 // text is a line as it is read on a terminal.

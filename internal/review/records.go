@@ -63,18 +63,16 @@ func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, 0, err
 		}
-		switch record, isDecision, ok := parseRecord(text); {
+		record, isDecision, ok := parseRecord(text)
+		switch {
+		case limited.N == 0, len(records) == maxRecords && ok:
+			return nil, 0, fmt.Errorf("more than %d recorded decisions, or than %d MiB: give the part that matters", maxRecords, maxRecordBytes>>20)
 		case ok && !tooLong:
 			records = append(records, record)
 		case isDecision || tooLong:
 			skipped++
 		}
-		switch {
-		case limited.N == 0:
-			return nil, 0, fmt.Errorf("more than %d MiB of recorded decisions: give the part that matters", maxRecordBytes>>20)
-		case len(records) > maxRecords:
-			return nil, 0, fmt.Errorf("more than %d recorded decisions: give the part that matters", maxRecords)
-		case err != nil:
+		if err != nil {
 			slices.SortStableFunc(records, func(a, b Record) int { return a.Timestamp.Compare(b.Timestamp) })
 			return records, skipped, nil
 		}
