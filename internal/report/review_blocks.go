@@ -218,11 +218,7 @@ func listed(names []string, most int) string {
 
 // body is what people read below the heading.
 func (b *block) body() []string {
-	lines := b.list()
-	if b.path != "" {
-		lines = append(lines, "field: "+code(b.path))
-	}
-	lines = slices.Concat(lines, b.lines, b.details, b.alone)
+	lines := slices.Concat(b.list(), present(when(b.path != "", "field: %s", code(b.path))), b.lines, b.details, b.alone)
 	if c := b.cost; c != nil && keyOf(c.Before) != keyOf(c.After) {
 		lines = append(lines, costLine("cost by month: ", c)+when(c.Basis != "", " (%s)", c.Basis))
 	}
@@ -318,10 +314,8 @@ func findingBlock(pool string, f review.Finding) block {
 			b.rule += "/" + f.Code
 		}
 	}
-	if by := byRule(f.Rule); by != "" {
-		b.lines = append(b.lines, "rule: "+by)
-	}
-	b.lines = append(b.lines, present(when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))...)
+	by := byRule(f.Rule)
+	b.lines = present(when(by != "", "rule: %s", by), when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))
 	return b
 }
 
@@ -395,9 +389,7 @@ func (t *telling) connections(connections []review.Connection) {
 		if c.Class == review.Replaced {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
-		if len(c.Pools) > 0 {
-			b.lines = append(b.lines, "used by "+listed(c.Pools, maxList))
-		}
+		b.lines = append(b.lines, present(when(len(c.Pools) > 0, "used by %s", listed(c.Pools, maxList)))...)
 		t.add(b)
 	}
 }

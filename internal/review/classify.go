@@ -52,13 +52,12 @@ func (p *pair) classOf(path string) Class {
 // classByTemplate gives fields of the template another class, if runners are made of the same one as before: a default that is spelled out
 // replaces none.
 func (p *pair) classByTemplate() {
-	isTemplate := func(f FieldChange) bool { return f.Class == ReplacesRunners }
 	revision := revisionOf(p.head)
-	if !slices.ContainsFunc(p.shown.Fields, isTemplate) || revision != revisionOf(p.base) || revision == p.head.Name { // that names none
+	if revision != revisionOf(p.base) || revision == p.head.Name { // that names none
 		return
 	}
 	for i := range p.shown.Fields {
-		if f := &p.shown.Fields[i]; isTemplate(*f) {
+		if f := &p.shown.Fields[i]; f.Class == ReplacesRunners {
 			f.Class = Settings
 		}
 	}

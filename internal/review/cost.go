@@ -40,9 +40,7 @@ func (c *comparison) price() {
 	}
 	total := &Cost{Currency: after.Currency, Before: &Amounts{Max: new(float64)}, After: &Amounts{Max: new(float64)}}
 	isOther := before.Currency != after.Currency
-	if isOther {
-		c.result.Notes = append(c.result.Notes, fmt.Sprintf("What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency))
-	}
+	say(&c.result.Notes, isOther, "What it cost is not told: prices were in %s and are in %s.", before.Currency, after.Currency)
 	if isOther || c.base.Unpriced || !c.result.Comparable() {
 		before, total.Before = nil, nil
 	}
@@ -255,15 +253,9 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 		fmt.Sprintf("A month has %g hours, each as those of the week from %s.", p.HoursPerMonth, c.in.At.UTC().Format(time.DateOnly)),
 		"Min is without any job, max with as many as policies allow, always.",
 	}
-	if isShared {
-		said = append(said, "Max of all pools together is what ceilings allow that they share.")
-	}
-	if p.Note != "" {
-		said = append(said, "Prices: "+strings.TrimSuffix(p.Note, ".")+".")
-	}
-	if len(c.in.Records) > 0 {
-		said = append(said, "Typical of pools in the recorded decisions: the runners that their jobs would have had within the limits.")
-	}
+	say(&said, isShared, "Max of all pools together is what ceilings allow that they share.")
+	say(&said, p.Note != "", "Prices: %s.", strings.TrimSuffix(p.Note, "."))
+	say(&said, len(c.in.Records) > 0, "Typical of pools in the recorded decisions: the runners that their jobs would have had within the limits.")
 	shares := []float64{p.share("")}
 	for _, s := range p.Typical.Pools {
 		shares = append(shares, s.Share)

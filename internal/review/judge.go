@@ -225,11 +225,9 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 	})
 	r := rolloutOf(&answer)
 	r.Hold = r.Hold || spec.Paused || len(answer.Failures) > 0
-	if spec.Paused {
-		r.Reasons = append(r.Reasons, "spec.update.paused is true")
-	}
+	say(&r.Reasons, spec.Paused, "spec.update.paused is true")
 	for _, f := range answer.Failures {
-		r.Reasons = append(r.Reasons, fmt.Sprintf("%s fails (%s): %s", f.Policy, f.Kind, f.Message))
+		say(&r.Reasons, true, "%s fails (%s): %s", f.Policy, f.Kind, f.Message)
 	}
 	for _, reason := range answer.Reasons {
 		r.Reasons = append(r.Reasons, s.locate(reason.Rule).Says(cmp.Or(reason.Message, "no reason given")))

@@ -28,9 +28,7 @@ func (c *comparison) findOverlaps() {
 			}
 		}
 	}
-	if left := found - maxOverlaps; left > 0 {
-		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more pairs of pools overlap.", left))
-	}
+	say(&c.result.Notes, found > maxOverlaps, "%d more pairs of pools overlap.", found-maxOverlaps)
 }
 
 // overlaps says whether the same jobs are for both at the head, and weren't at the base.

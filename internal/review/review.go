@@ -131,9 +131,8 @@ func (c *comparison) run() {
 		c.compareConnections()
 		c.findOverlaps()
 		c.replay()
-	} else if len(c.in.Records) > 0 {
-		c.result.Notes = append(c.result.Notes, "Recorded decisions weren't replayed: the base's policies aren't known.")
 	}
+	say(&c.result.Notes, !c.result.Comparable() && len(c.in.Records) > 0, "Recorded decisions weren't replayed: the base's policies aren't known.")
 	c.price()
 	c.look()
 	c.summarize()
@@ -289,7 +288,7 @@ func (c *comparison) summarize() {
 	case len(c.base.order)+len(c.head.order) == 0:
 		r.Warnings = append(r.Warnings, "Neither side declares a pool, so nothing was judged: is this the folder of the definitions?")
 	}
-	r.Notes = append(r.Notes, c.notes()...)
+	c.notes()
 }
 
 // prune warns of what a PoolSource refuses for the number of pools that go. To the cluster a renamed pool is one that goes, too.
@@ -336,14 +335,10 @@ var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRu
 func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()), string(p.Change))) }
 
 // notes tell what the review takes for granted.
-func (c *comparison) notes() []string {
-	var notes []string
-	if slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() }) {
-		notes = append(notes, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
-	}
-	if n := len(names(c.base.coarse, c.head.coarse)); n > 0 {
-		notes = append(notes, fmt.Sprintf("Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
-			wording.Count(n, "pool"), manyChanges))
-	}
-	return notes
+func (c *comparison) notes() {
+	usage := slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() })
+	say(&c.result.Notes, usage, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
+	n := len(names(c.base.coarse, c.head.coarse))
+	say(&c.result.Notes, n > 0, "Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
+		wording.Count(n, "pool"), manyChanges)
 }
