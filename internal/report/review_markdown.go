@@ -78,6 +78,16 @@ func (m *markdown) addWithin(room int, text string) bool {
 	return true
 }
 
+// addLines adds lines, each after a word, as long as there is room, and counts the others.
+func (m *markdown) addLines(room int, word, more string, lines []string, shown func(string) string) {
+	for i, line := range lines {
+		if !m.addWithin(room, word+shown(line)+"\n") {
+			m.add("%sand %s\n", word, wording.Count(len(lines)-i, more))
+			return
+		}
+	}
+}
+
 // list adds a line each, and counts those beyond some.
 func (m *markdown) list(lines []string) {
 	for _, line := range lines[:min(len(lines), maxLines)] {
@@ -94,12 +104,7 @@ func notesMarkdown(notes []string) string {
 	}
 	m := &markdown{}
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
-	for i, n := range notes {
-		if !m.addWithin(notesShare, "- "+marked(n)+"\n") {
-			m.add("- and %s\n", wording.Count(len(notes)-i, "more note"))
-			break
-		}
-	}
+	m.addLines(notesShare, "- ", "more note", notes, marked)
 	m.add("\n</details>\n")
 	return m.String()
 }
@@ -115,12 +120,7 @@ func (b *block) markdown() string {
 	}
 	if len(b.diff) > 0 {
 		text := &markdown{}
-		for i, line := range b.diff {
-			if !text.addWithin(MaxMarkdown/3, wording.TruncateRunes(clean(line), maxLine)+"\n") {
-				text.add("and %d more lines\n", len(b.diff)-i)
-				break
-			}
-		}
+		text.addLines(MaxMarkdown/3, "", "more line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
 		fence := fenceOf(text.String(), "```")
 		m.add("\n<details><summary>diff</summary>\n\n%sdiff\n%s%s\n\n</details>\n", fence, text, fence)
 	}

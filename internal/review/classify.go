@@ -114,12 +114,14 @@ func (p *pair) effects() {
 	}
 	p.identity()
 	p.labels()
-	p.group()
 	p.intake()
 	p.template()
 	p.cache()
 	p.denied()
-	p.numbers()
+	if before, after := p.before.limits.Effective, p.after.limits.Effective; before != nil && after != nil { // the numbers stand with the limits
+		p.sayIf(after.Max < before.Max, "Jobs that were accepted are served, and others wait beyond the lower max.")
+		p.sayIf(after.Max > before.Max && after.Max == v1alpha1.UnboundedMax, "Nothing bounds how many runners there are any more.")
+	}
 	p.sayIf(p.later != "", "%s", p.later)
 }
 
@@ -235,16 +237,13 @@ func without(list, other []string) []string {
 // isSame says whether two lists have the same texts, in whatever order and case.
 func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
-func (p *pair) group() {
+// intake tells which jobs it takes in, but for its labels.
+func (p *pair) intake() {
 	from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()
 	p.sayIf(!strings.EqualFold(from, to), "It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
 	p.sayIf(p.shown.touches("spec.scaleSetName") && len(p.base.Spec.Labels) > 0 && len(p.head.Spec.Labels) > 0,
 		"The scale set is renamed on GitHub; its labels and jobs stay.")
 	p.sayIf(p.shown.touches("spec.demand.webhook"), "Other jobs count that webhooks tell of.")
-}
-
-// intake tells whether it takes in jobs.
-func (p *pair) intake() {
 	was, is := p.base.Spec, p.head.Spec
 	p.sayIf(is.Suspend && !was.Suspend, "It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
 	p.sayIf(was.Suspend && !is.Suspend, "It takes in jobs again.")
@@ -293,16 +292,6 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 
 // rolls says whether runners are replaced.
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
-
-// numbers tells what another max does to jobs: the numbers stand with the limits.
-func (p *pair) numbers() {
-	before, after := p.before.limits.Effective, p.after.limits.Effective
-	if before == nil || after == nil {
-		return
-	}
-	p.sayIf(after.Max < before.Max, "Jobs that were accepted are served, and others wait beyond the lower max.")
-	p.sayIf(after.Max > before.Max && after.Max == v1alpha1.UnboundedMax, "Nothing bounds how many runners there are any more.")
-}
 
 // floor is how many runners there are without any job.
 func floor(s policy.Scale) int32 { return min(s.Max, max(s.Min, s.Idle)) }

@@ -79,9 +79,8 @@ func are(n int) string { return Agreeing(n, "runner", "is", "are") }
 
 // Agreeing counts something, with a verb for one and for several.
 func Agreeing(n int, noun, one, many string) string {
-	verb := many
 	if n == 1 {
-		verb = one
+		many = one
 	}
-	return wording.Count(n, noun) + " " + verb
+	return wording.Count(n, noun) + " " + many
 }

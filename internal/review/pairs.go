@@ -4,7 +4,7 @@
 package review
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,22 +35,19 @@ func matchRenamed(deleted, added []*pair) {
 	if len(deleted)*len(added) > maxGuesses {
 		return
 	}
-	type guess struct {
-		from, to *pair
-		likes    int
-	}
-	var guesses []guess
+	guesses := map[int][][2]*pair{}
 	for _, from := range deleted {
 		for _, to := range added {
-			if likes := likeness(from.base, to.head); likes > 0 {
-				guesses = append(guesses, guess{from, to, likes})
-			}
+			likes := likeness(from.base, to.head)
+			guesses[likes] = append(guesses[likes], [2]*pair{from, to})
 		}
 	}
-	slices.SortStableFunc(guesses, func(a, b guess) int { return cmp.Compare(b.likes, a.likes) })
-	for _, g := range guesses {
-		if g.from.base != nil && g.to.base == nil {
-			g.to.base, g.from.base = g.from.base, nil
+	delete(guesses, 0)
+	for _, likes := range slices.Backward(slices.Sorted(maps.Keys(guesses))) {
+		for _, g := range guesses[likes] {
+			if from, to := g[0], g[1]; from.base != nil && to.base == nil {
+				to.base, from.base = from.base, nil
+			}
 		}
 	}
 }

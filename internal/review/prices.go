@@ -130,9 +130,7 @@ func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 // index keeps the file as an object with places, for what differs.
 func (p *Prices) index(data []byte) {
 	content := map[string]any{}
-	if yamlv3.Unmarshal(data, &content) != nil {
-		return // Decode told
-	}
+	_ = yamlv3.Unmarshal(data, &content) // Decode told what is wrong
 	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
 	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
 	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
@@ -210,24 +208,15 @@ func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 	}
 	wants := quota.Requests(pod)
 	vcpu, gib := wants.Cpu().AsApproximateFloat64(), wants.Memory().AsApproximateFloat64()/(1<<30)
+	resources := fmt.Sprintf("%.4g vCPU and %.4g GiB", vcpu, gib)
 	for _, n := range p.Nodes {
-		if !n.fits(pod.Spec.NodeSelector) {
-			continue
+		if labels.SelectorFromSet(n.NodeSelector).Matches(labels.Set(pod.Spec.NodeSelector)) {
+			share := min(1, max(vcpu/n.vcpu, gib/n.gib))
+			return share * n.PerHour, fmt.Sprintf("%.3g of a node %s, for %s", share, n.Name, resources), share > 0
 		}
-		share := min(1, max(vcpu/n.vcpu, gib/n.gib))
-		if share == 0 {
-			return 0, "", false
-		}
-		return share * n.PerHour, fmt.Sprintf("%.3g of a node %s, for %s", share, n.Name, resources(vcpu, gib)), true
 	}
 	rate = vcpu*p.PerVCPUHour + gib*p.PerGiBHour
-	return rate, "requests of " + resources(vcpu, gib), rate > 0
-}
-
-func resources(vcpu, gib float64) string { return fmt.Sprintf("%.4g vCPU and %.4g GiB", vcpu, gib) }
-
-func (n *NodePrice) fits(selector map[string]string) bool {
-	return labels.SelectorFromSet(n.NodeSelector).Matches(labels.Set(selector))
+	return rate, "requests of " + resources, rate > 0
 }
 
 // cents rounds an amount.

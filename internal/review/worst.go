@@ -47,11 +47,9 @@ var poolConsequences = [3][]poolConsequence{{
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && !p.LosesJobs }, "renamed", "renamed"},
 	{string(Replaced), func(p *Pool) bool { return p.isReplaced() && !p.LosesJobs }, "replaced", "replaced"},
 }, {
-	{"Suspended", func(p *Pool) bool { return p.becomes("spec.suspend", "true") }, "suspended: its jobs wait", "suspended: their jobs wait"},
-	{string(ReroutesJobs), func(p *Pool) bool {
-		return slices.Contains(p.Classes, ReroutesJobs) && !p.becomes("spec.suspend", "true")
-	}, "reroutes jobs", "reroute jobs"},
-	{string(ReplacesRunners), func(p *Pool) bool { return p.rolls() }, "replaces its runners", "replace their runners"},
+	{"Suspended", (*Pool).suspends, "suspended: its jobs wait", "suspended: their jobs wait"},
+	{string(ReroutesJobs), func(p *Pool) bool { return slices.Contains(p.Classes, ReroutesJobs) && !p.suspends() }, "reroutes jobs", "reroute jobs"},
+	{string(ReplacesRunners), (*Pool).rolls, "replaces its runners", "replace their runners"},
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
 	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
@@ -131,12 +129,12 @@ func (w *worst) problems() {
 // pools adds what is true of some.
 func (w *worst) pools(consequences ...poolConsequence) {
 	for _, what := range consequences {
-		c, words := w.count(what.class, what.of), what.many
-		if c.Count == 1 {
-			words = what.one
-		}
-		if c.Count > 0 {
-			w.addPools(c, words)
+		switch c := w.count(what.class, what.of); c.Count {
+		case 0:
+		case 1:
+			w.addPools(c, what.one)
+		default:
+			w.addPools(c, what.many)
 		}
 	}
 }
@@ -227,9 +225,9 @@ func (w *worst) others(class, words, noun string, n int) {
 	}
 }
 
-// becomes says whether a field gets a value.
-func (p *Pool) becomes(path, value string) bool {
-	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == path && string(f.After) == value })
+// suspends says whether the pool takes in no more jobs from now on.
+func (p *Pool) suspends() bool {
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == "spec.suspend" && string(f.After) == "true" })
 }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
