@@ -106,11 +106,8 @@ var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) []string {
 	lines := present(limitLine(p, "max"), limitLine(p, "min"), limitLine(p, "idle"))
-	if p.After == nil {
-		return lines
-	}
-	before := cmp.Or(p.Before, &review.Limits{})
-	return slices.Concat(lines, each("conflict: ", unlessKnown(p.After.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(p.After.Audit, before.Audit)))
+	before, after := cmp.Or(p.Before, &review.Limits{}), cmp.Or(p.After, &review.Limits{})
+	return slices.Concat(lines, each("conflict: ", unlessKnown(after.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(after.Audit, before.Audit)))
 }
 
 // unlessKnown leaves out what is known.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
@@ -76,10 +78,10 @@ func (c *comparison) compareConnections() {
 			c.changedConnection(&shown, before, after)
 		}
 		if before != nil {
-			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, objectPlace(before.object)
+			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, new(fieldPlace(before.object, ""))
 		}
 		if after != nil {
-			shown.Namespace, shown.Name, shown.HeadAt = after.Namespace, after.Name, objectPlace(after.object)
+			shown.Namespace, shown.Name, shown.HeadAt = after.Namespace, after.Name, new(fieldPlace(after.object, ""))
 		}
 		c.result.Connections = append(c.result.Connections, shown)
 	}
@@ -95,9 +97,7 @@ func (c *comparison) deletedConnection(shown *Connection, name string) {
 		shown.Class = Replaced
 		say(&shown.Effects, true, "%s it: no runners register, and jobs that wait for them are lost.", Agreeing(left, "pool", "still names", "still name"))
 	}
-	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)
-	slices.Sort(shown.Pools)
-	shown.Pools = slices.Compact(shown.Pools)
+	shown.Pools = sets.List(sets.New(shown.Pools...).Insert(c.base.poolsOn(name)...))
 }
 
 // changedConnection tells what a change does.

@@ -59,7 +59,7 @@ func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 	if all == nil {
 		return false
 	}
-	excess := cents(c.excess(s))
+	excess := cents(s.excess(c.ctx))
 	*all.Max = cents(*all.Max - excess)
 	if excess > 0 && len(unbounded) == 0 {
 		all.Typical = min(all.Typical, *all.Max)
@@ -272,24 +272,18 @@ const maxQuestions = 2000
 
 // sharers are the pools of a side that what others have may keep from having more: their rules read that, and they have a rate and a max.
 // The dearest are first.
-func (c *comparison) sharers(s *side) (sharers []*judgement) {
-	for _, p := range c.pairs {
-		j := p.after
-		if s == c.base {
-			j = p.before
-		}
-		if j != nil && j.rate > 0 && !j.pool.rests() && j.pool.bound.Needs().Usage() && !j.week().unbounded {
-			sharers = append(sharers, j)
-		}
-	}
+func (s *side) sharers() []*judgement {
+	sharers := slices.DeleteFunc(slices.Clone(s.judged), func(j *judgement) bool {
+		return j.rate == 0 || j.pool.rests() || !j.pool.bound.Needs().Usage() || j.week().unbounded
+	})
 	slices.SortStableFunc(sharers, func(a, b *judgement) int { return cmp.Compare(b.rate, a.rate) })
 	return sharers
 }
 
 // excess is how much of the highest amounts of pools, by hour, they never have together: one after the other, the dearest first, asks for
 // as many runners as it may have beside those of the former.
-func (c *comparison) excess(s *side) float64 {
-	sharers := c.sharers(s)
+func (s *side) excess(ctx context.Context) float64 {
+	sharers := s.sharers()
 	alone, together := 0.0, 0.0
 	for _, p := range sharers {
 		alone += p.week().most * p.rate
@@ -302,7 +296,7 @@ func (c *comparison) excess(s *side) float64 {
 		}
 		asked := numbersAt(sharers, at)
 		if _, known := answers[asked]; !known {
-			answers[asked] = s.fill(c, sharers, at)
+			answers[asked] = s.fill(ctx, sharers, at)
 		}
 		together += float64(end.Sub(at)) / float64(lookout) * answers[asked]
 	}
@@ -339,12 +333,12 @@ func momentsOf(sharers []*judgement) []time.Time {
 }
 
 // fill is what all pay by hour that have as many runners as the former leave them.
-func (s *side) fill(c *comparison, sharers []*judgement, at time.Time) float64 {
+func (s *side) fill(ctx context.Context, sharers []*judgement, at time.Time) float64 {
 	fleet, total := s.idleFleet(), 0.0
 	for _, p := range sharers {
 		asked := *p.pool
 		asked.usage = fleet.Usage(asked.input, asked.bound.Needs())
-		a := s.scaling(c.ctx, &asked, at)
+		a := s.scaling(ctx, &asked, at)
 		if runners := a.inForce().Max; runners != v1alpha1.UnboundedMax {
 			fleet.Grant(asked.input, runners)
 			total += float64(runners) * p.rate

@@ -57,7 +57,7 @@ func (s *side) samePlaces(o *side) bool {
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{pool: p, digest: p.bound.Digest(), asked: s.scaling(ctx, p, s.in.At)}
 	j.week = sync.OnceValue(func() profile { return s.profile(ctx, p, j.asked) })
-	j.limits = s.limits(p, j.asked)
+	j.limits, s.judged = s.limits(p, j.asked), append(s.judged, j)
 	j.addFailures(s, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {

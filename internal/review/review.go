@@ -9,6 +9,7 @@ package review
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,11 +69,8 @@ type Policy struct {
 // An error says that an object is not of its kind; what policies fail at is in the result.
 func Compare(ctx context.Context, in Input) (*Result, error) {
 	base, err := open(&in.Base, &in)
-	if err != nil {
-		return nil, err
-	}
-	head, err := open(&in.Head, &in)
-	if err != nil {
+	head, err2 := open(&in.Head, &in)
+	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
 	r := &Result{APIVersion: APIVersion, Kind: Kind, Verdict: Allowed, Compared: Compared{base.revision(), head.revision(), in.utc()}}
@@ -150,7 +148,7 @@ func (c *comparison) judge(p *pair) {
 	}
 	if p.base != nil && p.before.holdsFor(c.base, c.head, p) {
 		p.after = new(*p.before)
-		p.after.pool = p.head
+		p.after.pool, c.head.judged = p.head, append(c.head.judged, p.after)
 	} else {
 		p.head.last = c.lastDecision(p)
 		p.after = c.head.judge(c.ctx, p.head)

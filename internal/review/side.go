@@ -30,6 +30,7 @@ type side struct {
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
+	judged      []*judgement
 	switches    map[string][]time.Time // see switchesOf
 	coarse      map[string]bool        // pools of which changes that are close were taken together
 }
@@ -84,11 +85,9 @@ func (s *side) named(is func(*pool) bool) []string {
 	return all
 }
 
-func (p *pool) at() *Place { return objectPlace(p.object) }
+func (p *pool) at() *Place { return new(fieldPlace(p.object, "")) }
 
-func objectPlace(o *compile.Object) *Place { return &Place{o.File, o.Line, o.Column} }
-
-// fieldPlace is where a field of an object is written.
+// fieldPlace is where a field of an object is written, or else the object.
 func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionOf(path)) }
 
 // open reads the objects of a side. One with diagnostics is as good as empty.
