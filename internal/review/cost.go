@@ -288,12 +288,9 @@ func (s *side) excess(ctx context.Context) float64 {
 	for _, p := range sharers {
 		alone += p.week().most * p.rate
 	}
-	moments, answers := momentsOf(sharers), map[string]float64{}
-	for i, at := range moments {
-		end := s.in.At.Add(lookout)
-		if i+1 < len(moments) {
-			end = moments[i+1]
-		}
+	moments, answers := append(momentsOf(sharers), s.in.At.Add(lookout)), map[string]float64{}
+	for i, end := range moments[1:] {
+		at := moments[i]
 		asked := numbersAt(sharers, at)
 		if _, known := answers[asked]; !known {
 			answers[asked] = s.fill(ctx, sharers, at)

@@ -35,19 +35,13 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	}
 	l := &Live{Jobs: runs.Status.Jobs, Runners: runs.Status.Runners, Decision: runs.Status.Decision}
 	if p.base != nil {
-		l.Differs = differing(p.base.RunnerPool, runs)
+		for _, f := range diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of) {
+			l.Differs = append(l.Differs, f.Path)
+		}
+		l.Differs = l.Differs[:min(len(l.Differs), maxDiffering)]
 	}
 	l.judge(p)
 	return l
-}
-
-// differing names the fields of the spec in which the cluster's pool is another.
-func differing(declared, runs *v1alpha1.RunnerPool) []string {
-	var paths []string
-	for _, f := range diff(specOf(declared), specOf(runs), poolClasses.of) {
-		paths = append(paths, f.Path)
-	}
-	return paths[:min(len(paths), maxDiffering)]
 }
 
 // specOf is a pool's spec, written the way that Go writes it.

@@ -76,21 +76,14 @@ func specFields(was, is *compile.Object) []FieldChange {
 
 // whatChanged names what two policies differ in: one that moves no pool today may tomorrow.
 func whatChanged(before, after *Policy, fields []FieldChange) []string {
-	var what []string
 	touches := (&Pool{Fields: fields}).touches
-	rules := before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library")
-	for _, part := range []struct {
-		differs bool
-		name    string
-	}{
-		{rules, "rules"}, {touches("data"), "data"}, {touches("parameters"), "parameters"}, {before.Mode() != after.Mode(), "mode"},
-		{touches("selector"), "selector"}, {touches("modulesFrom"), "rules in ConfigMaps"},
-	} {
-		if part.differs {
-			what = append(what, part.name)
-		}
+	differs := map[string]bool{
+		"rules": before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library"),
+		"data":  touches("data"), "parameters": touches("parameters"), "mode": before.Mode() != after.Mode(), "selector": touches("selector"),
+		"rules in ConfigMaps": touches("modulesFrom"),
 	}
-	return what
+	all := []string{"rules", "data", "parameters", "mode", "selector", "rules in ConfigMaps"}
+	return slices.DeleteFunc(all, func(what string) bool { return !differs[what] })
 }
 
 func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }

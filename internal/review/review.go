@@ -255,9 +255,7 @@ func (c *comparison) rollsOtherwise(p *pair) bool {
 	next := p.head.Name + "-next"
 	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).words()
 	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).words()
-	if was != is {
-		p.say("Another template would roll out otherwise: %s instead of %s.", is, was)
-	}
+	p.sayIf(was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
 	return was != is
 }
 
