@@ -258,14 +258,13 @@ func failsOn(word string, r *review.Result) error {
 
 // dearer fails if a month costs more than before by more than a limit.
 func dearer(limit float64, word string, r *review.Result) error {
-	c := r.Cost
-	if c == nil || c.Before == nil {
+	c, n := r.Cost, r.Uncounted()
+	switch {
+	case c == nil || c.Before == nil:
 		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
-	}
-	if more := c.After.Typical - c.Before.Typical; more > limit {
-		return fmt.Errorf("%s %s more a month, %w", review.Money(more), c.Currency, errFailOn)
-	}
-	if n := r.Uncounted(); n > 0 {
+	case c.After.Typical-c.Before.Typical > limit:
+		return fmt.Errorf("%s %s more a month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
+	case n > 0:
 		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
 	}
 	return nil

@@ -93,8 +93,7 @@ func worstFirst(findings []Finding) []Finding {
 const maxAlone = 3
 
 // Grouped makes one finding of those that say the same of several subjects in one place, or of many subjects. It stands where the first did.
-func Grouped(findings []Finding) []Finding {
-	var grouped []Finding
+func Grouped(findings []Finding) (grouped []Finding) {
 	for _, alike := range groups(findings, Finding.key) {
 		onePlace := !slices.ContainsFunc(alike, func(other Finding) bool { return other.Place != alike[0].Place })
 		if alike[0].Subject == "" || len(alike) == 1 || !onePlace && len(alike) <= maxAlone {

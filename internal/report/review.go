@@ -35,8 +35,7 @@ func present(lines ...string) []string {
 }
 
 // each puts a word before each text.
-func each(word string, texts []string) []string {
-	var all []string
+func each(word string, texts []string) (all []string) {
 	for _, text := range texts {
 		all = append(all, word+text)
 	}

@@ -149,9 +149,8 @@ func (b *block) place() (at Place, others int) {
 }
 
 // groups puts those together that have the same key; they stay in the order of the first of each.
-func groups[T any](all []T, key func(T) string) [][]T {
+func groups[T any](all []T, key func(T) string) (found [][]T) {
 	index := map[string]int{}
-	var found [][]T
 	for _, one := range all {
 		k := key(one)
 		i, known := index[k]
@@ -226,8 +225,7 @@ func (b *block) body() []string {
 }
 
 // differences are a line for each field.
-func (b *block) differences() []string {
-	var lines []string
+func (b *block) differences() (lines []string) {
 	for _, f := range b.fields {
 		at := both(f.BaseAt, f.HeadAt, (*Place).String)
 		lines = append(lines, fmt.Sprintf("%s: %s → %s  (%s)", code(f.Path), code(readable(f.Before)), code(readable(f.After)), code(at)))
@@ -237,8 +235,7 @@ func (b *block) differences() []string {
 
 // ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
 // lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
-func ReviewFindings(r *review.Result) []Finding {
-	var findings []Finding
+func ReviewFindings(r *review.Result) (findings []Finding) {
 	for _, b := range tell(r).blocks {
 		if b.rule == "" {
 			continue

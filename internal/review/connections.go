@@ -34,8 +34,7 @@ func (c *comparison) refuseObjects() {
 }
 
 // namespaces that objects name, in their order.
-func (s *side) namespaces() []string {
-	var named []string
+func (s *side) namespaces() (named []string) {
 	for i := range s.Objects {
 		if namespace := s.Objects[i].Manifest.GetNamespace(); namespace != "" && !slices.Contains(named, namespace) {
 			named = append(named, namespace)

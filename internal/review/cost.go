@@ -118,8 +118,7 @@ func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Price
 
 // profile asks policies about a week: at its beginning, of which the answer is known, and whenever schedules or policies say that
 // something changes.
-func (s *side) profile(ctx context.Context, p *pool, a scaled) profile {
-	week := profile{}
+func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
 	}
@@ -173,8 +172,7 @@ func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
 }
 
 // sample asks about each hour of the week.
-func (s *side) sample(ctx context.Context, p *pool) []time.Time {
-	var found []time.Time
+func (s *side) sample(ctx context.Context, p *pool) (found []time.Time) {
 	last := s.scaling(ctx, p, s.in.At)
 	for at := s.in.At.Truncate(time.Hour).Add(time.Hour); at.Before(s.in.At.Add(lookout)); at = at.Add(time.Hour) {
 		now := s.scaling(ctx, p, at)
@@ -312,7 +310,7 @@ func numbersAt(sharers []*judgement, at time.Time) string {
 }
 
 // momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.
-func momentsOf(sharers []*judgement) []time.Time {
+func momentsOf(sharers []*judgement) (some []time.Time) {
 	var times []time.Time
 	for _, p := range sharers {
 		for _, step := range p.week().steps {
@@ -322,7 +320,6 @@ func momentsOf(sharers []*judgement) []time.Time {
 	slices.SortFunc(times, time.Time.Compare)
 	times = slices.Compact(times)
 	every := len(times)*len(sharers)/maxQuestions + 1
-	var some []time.Time
 	for together := range slices.Chunk(times, every) {
 		some = append(some, together[0])
 	}

@@ -75,8 +75,7 @@ func (s *side) network(p *pool) podspec.Network {
 }
 
 // named are the names of the side's pools of which something is true.
-func (s *side) named(is func(*pool) bool) []string {
-	var all []string
+func (s *side) named(is func(*pool) bool) (all []string) {
 	for _, p := range s.order {
 		if is(p) {
 			all = append(all, p.name())

@@ -88,9 +88,7 @@ func Worst(r *Result) []Consequence {
 	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
 	w.besides(Changed)
 	w.besides(Added)
-	if r.Prices != nil {
-		w.others("Prices", "%s changed", "price", len(r.Prices.Fields))
-	}
+	w.others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields))
 	return w.all
 }
 
