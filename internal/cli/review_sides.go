@@ -125,12 +125,7 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 }
 
 // folderOf is DIR.
-func folderOf(args []string) string {
-	if len(args) > 0 {
-		return args[0]
-	}
-	return "."
-}
+func folderOf(args []string) string { return slices.Concat(args, []string{"."})[0] }
 
 // wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
 func wholeTree(folder, name string) (namedTree, error) {

@@ -113,7 +113,11 @@ func (t *telling) addBlocks(r *review.Result) {
 			t.add(findingBlock(name, f))
 		}
 	}
-	t.overlaps(r.Overlaps)
+	for _, o := range r.Overlaps {
+		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
+		b.said, b.known, b.lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
+		t.add(b)
+	}
 	t.policies(r.Policies)
 	t.connections(r.Connections)
 	t.prices(r.Prices)
@@ -328,15 +332,6 @@ func byRule(r v1alpha1.RuleReference) string {
 		return code(r.Name) + " of " + code(r.Policy)
 	}
 	return code(r.Name) + ", " + code(at)
-}
-
-// overlaps tell of pools that the same jobs are for.
-func (t *telling) overlaps(overlaps []review.Overlap) {
-	for _, o := range overlaps {
-		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.said, b.known, b.lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
-		t.add(b)
-	}
 }
 
 // changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are

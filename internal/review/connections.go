@@ -68,7 +68,11 @@ func (c *comparison) compareConnections() {
 			shown.Change = Added
 		case after == nil:
 			shown.Change = Deleted
-			c.deletedConnection(&shown, name)
+			if left := len(shown.Pools); left > 0 {
+				shown.Class = Replaced
+				say(&shown.Effects, true, "%s it: no runners register, and jobs that wait for them are lost.", Agreeing(left, "pool", "still names", "still name"))
+			}
+			shown.Pools = sets.List(sets.New(shown.Pools...).Insert(c.base.poolsOn(name)...))
 		default:
 			shown.Fields = diff(before.object, after.object, connectionClasses.of)
 			if len(shown.Fields) == 0 {
@@ -89,14 +93,6 @@ func (c *comparison) compareConnections() {
 // poolsOn are the pools that use a connection.
 func (s *side) poolsOn(name string) []string {
 	return s.named(func(p *pool) bool { return p.connectionName() == name })
-}
-
-func (c *comparison) deletedConnection(shown *Connection, name string) {
-	if left := len(shown.Pools); left > 0 {
-		shown.Class = Replaced
-		say(&shown.Effects, true, "%s it: no runners register, and jobs that wait for them are lost.", Agreeing(left, "pool", "still names", "still name"))
-	}
-	shown.Pools = sets.List(sets.New(shown.Pools...).Insert(c.base.poolsOn(name)...))
 }
 
 // changedConnection tells what a change does.

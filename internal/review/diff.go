@@ -226,10 +226,7 @@ func (c *ChangedObject) diff() string {
 	if c.Head == nil {
 		d.B, d.ToFile = nil, "/dev/null"
 	}
-	text, err := difflib.GetUnifiedDiffString(d)
-	if err != nil {
-		return fmt.Sprintf("# %s differs: %v\n", c.Name, err)
-	}
+	text, _ := difflib.GetUnifiedDiffString(d) // a text takes all that is written to it
 	return text
 }
 
@@ -237,9 +234,6 @@ func manifest(o *compile.Object) string {
 	if o == nil {
 		return ""
 	}
-	text, err := yaml.Marshal(o.Manifest.Object)
-	if err != nil {
-		return "# " + err.Error() + "\n"
-	}
+	text, _ := yaml.Marshal(o.Manifest.Object) // it was read from such
 	return strings.TrimSuffix(string(text), "\n")
 }
