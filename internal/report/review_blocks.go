@@ -128,9 +128,9 @@ func (t *telling) addBlocks(r *review.Result) {
 	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.words) - rank(b.words) })
 }
 
-// add adds a block, or its subjects to the one that says the same.
+// add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
 func (t *telling) add(b block) {
-	says := []any{b.class, b.said, afterSpec(b.path), b.source, b.lines, b.details}
+	says := []any{b.class, when(b.known == "", "%q", b.names), b.said, afterSpec(b.path), b.source, b.lines, b.details}
 	for _, f := range b.fields {
 		says = append(says, f.Path, f.Before, f.After)
 	}

@@ -325,7 +325,7 @@ func (s *Summary) count(p *Pool) {
 func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
 // reaches are classes, and changes without, by how far they reach.
-var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRunners), string(Added), string(OtherLimits), string(Settings), string(Moved), string(Same)}
+var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRunners), string(Added), string(OtherLimits), string(Settings), string(Moved), string(Same), string(Uncompared)}
 
 // rank orders pools by how far their change reaches.
 func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()), string(p.Change))) }
