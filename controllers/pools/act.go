@@ -128,10 +128,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		if !ends {
 			continue
 		}
-		if o.isStray(x.runner) {
-			reason = "registered otherwise than the pool declares"
-		}
-		if reason = cmp.Or(x.why, reason); !x.retires() { // which its own event says
+		if reason = cmp.Or(x.why, o.whyStray(x.runner), reason); !x.retires() { // which its own event says
 			names[reason] = append(names[reason], x.runner.Name)
 		}
 		g.Go(func() error { return runners.End(ctx, r.Client, x.runner, reason) })

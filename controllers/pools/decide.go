@@ -155,7 +155,7 @@ func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Deci
 	if last != nil {
 		record.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}
 		if last.Limits != nil {
-			record.Before.Max = last.Limits.Max
+			record.Before.Max = last.Limits.GetMax()
 		}
 	}
 	return record

@@ -84,7 +84,7 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	}
 	if d := s.Decision; d != nil && d.Limits != nil {
 		set(limitGauge, d.Limits.Min, "min")
-		set(limitGauge, d.Limits.Max, "max")
+		set(limitGauge, d.Limits.GetMax(), "max")
 		set(limitGauge, d.Limits.Idle, "idle")
 	}
 }

@@ -28,7 +28,7 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 	}
 	before := series()
 	measure(key, &v1alpha1.RunnerPoolStatus{
-		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: v1alpha1.UnboundedMax}},
+		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: new(int32(v1alpha1.UnboundedMax))}},
 		Demand:        []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(1))}},
 		RunnerVersion: &v1alpha1.RunnerVersionStatus{Version: "2.0.0", UpdateBy: &metav1.Time{Time: time.Unix(1, 0)}},
 	}, 1, 1)

@@ -346,7 +346,7 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	b.told()
 	former := b.runners()[0].Name
 	b.reconcile()
-	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered otherwise than the pool declares"
+	want := "Normal RunnersEnded 1 runner without a job: " + former + "; GitHub has their scale set no more"
 	if told := b.told(); !slices.Contains(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}

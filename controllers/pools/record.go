@@ -32,8 +32,8 @@ type registration struct {
 	rest *v1alpha1.RESTRegistration
 	// former is true while the pool goes on with credentials that are its connection's no more.
 	former bool
-	// unconnected is true while the connection says itself that it isn't ready.
-	unconnected bool
+	// connection is the condition Ready of the connection; nil if there is none, or no connection.
+	connection *metav1.Condition
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }
@@ -54,7 +54,7 @@ func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g regi
 	if err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
 		return g, fmt.Errorf("reading the connection: %w", err)
 	}
-	g.former, g.unconnected = conn.Status.FormerCredentials, conditions.IsFalse(conn, v1alpha1.ReadyCondition)
+	g.former, g.connection = conn.Status.FormerCredentials, conditions.Get(conn, v1alpha1.ReadyCondition)
 	return g, nil
 }
 
@@ -155,19 +155,38 @@ func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alph
 // isStray reports whether a runner belongs to a scale set that GitHub has no more, or is registered
 // otherwise than the pool declares by now: a change of labels, group or connection reaches no
 // runner that has registered. Nor is it of use if it is of another template than its revision.
-func (o observation) isStray(r *v1alpha1.Runner) bool {
+func (o observation) isStray(r *v1alpha1.Runner) bool { return o.whyStray(r) != "" }
+
+// Reasons for which a runner is stray.
+const (
+	strayTemplate     = "another template is in the place of their revision"
+	strayScaleSet     = "GitHub has their scale set no more"
+	strayRegistration = "registered otherwise than the pool declares"
+)
+
+// whyStray says why a runner is stray; "" if it isn't.
+func (o observation) whyStray(r *v1alpha1.Runner) string {
 	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
-		return true // somebody put another template in the place of its revision
+		return strayTemplate
 	}
+	isMoved := r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool)
 	if o.registration.rest != nil {
 		want := *o.registration.rest
 		if want.URL == "" && r.Spec.REST != nil { // the connection may be on its way
 			want.URL = r.Spec.REST.URL
 		}
-		return r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool) || !equality.Semantic.DeepEqual(r.Spec.REST, &want)
+		if isMoved || !equality.Semantic.DeepEqual(r.Spec.REST, &want) {
+			return strayRegistration
+		}
+		return ""
 	}
-	set := o.registration.set
-	return set != nil && set.Status.ID != 0 && r.Spec.ScaleSetID != set.Status.ID
+	switch set := o.registration.set; {
+	case set == nil || set.Status.ID == 0 || r.Spec.ScaleSetID == set.Status.ID:
+		return ""
+	case isMoved:
+		return strayRegistration
+	}
+	return strayScaleSet
 }
 
 // copyCondition is the outcome of what keeps the scale set from being ready, or runners from being registered.

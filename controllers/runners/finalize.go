@@ -132,7 +132,10 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
-		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
+		switch {
+		case p.runner.Status.EndedAt != nil:
+			return kube.Progress(busyRetry, "its container ended; GitHub hasn't said yet that its job is over")
+		case p.pool == nil || !p.pool.DeletionTimestamp.IsZero():
 			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 		}
 		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")

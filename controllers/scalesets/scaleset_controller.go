@@ -350,8 +350,9 @@ func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*me
 	}
 	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
 	if s.Err != nil {
-		return conditions.FalseCondition(condition, v1alpha1.GitHubUnavailableReason, "%s", github.Summarize(s.Err)),
-			kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
+		reason := kube.ReasonOf(outcome(s.Err), v1alpha1.GitHubUnavailableReason)
+		return conditions.FalseCondition(condition, reason, "%s", github.Summarize(s.Err)),
+			kube.Wait(reason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
 	if isSaid {
 		opening = nil

@@ -132,7 +132,10 @@ func timeOrNil(t time.Time) *metav1.Time {
 // waitsFor says what has to happen next.
 func (r *Runner) waitsFor() string {
 	o := r.Object
+	ready := ConditionOf(o.Status.Conditions, v1alpha1.ReadyCondition)
 	switch {
+	case o.DeletionTimestamp != nil && ready != nil && ready.Status == metav1.ConditionUnknown && o.Status.ObservedGeneration == o.Generation:
+		return ready.Message // as the controller says
 	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
 		return "its deregistration on GitHub; a runner with a job finishes it first"
 	case o.DeletionTimestamp != nil:

@@ -40,6 +40,7 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 		"seldom":             {calls: []call{{0, "poll", 500, nil}, {90, "poll", 500, nil}, {90, "poll", 500, nil}, {90, "poll", 500, nil}}},
 		"no answers":         {calls: []call{{0, "poll", 0, nil}, {15, "poll", 0, nil}, {15, "poll", 0, nil}}, code: 0, next: 30, wakes: 1},
 		"asked to wait":      {calls: []call{{0, "jit", 429, limit}, {300, "jit", 429, limit}, {300, "jit", 429, limit}}, then: 299, code: 429, next: 300, wakes: 1},
+		"asked to wait long": {calls: []call{{0, "jit", 429, limit}}, then: 299, code: 429, next: 300, wakes: 1},
 		"no right":           {calls: []call{{0, "jit", 403, nil}, {15, "jit", 403, nil}, {15, "jit", 403, nil}}},
 		"a secondary limit":  {calls: []call{{0, "jit", 403, limit}, {300, "jit", 403, limit}, {300, "jit", 403, limit}}, code: 403, next: 300, wakes: 1},
 		"what began first":   {calls: []call{{0, "poll", 500, nil}, {5, "poll", 500, nil}, {1, "get", 429, nil}, {4, "poll", 500, nil}, {1, "get", 429, nil}, {9, "get", 429, nil}}, code: 500, next: 20, wakes: 2},

@@ -8,6 +8,7 @@ package poolstatus
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -119,6 +120,13 @@ func latest(a, b time.Time) time.Time {
 
 // jobWillFail is added to how a runner with a job ended.
 const jobWillFail = ", with a job: GitHub will fail it"
+
+// AfterJob is the state of a runner that died with a job, once GitHub told that the job is over.
+func AfterJob(died Assessment) Assessment {
+	died.State, died.Settling, died.Until, died.Cause = v1alpha1.RunnerFinished, false, time.Time{}, ""
+	died.Reason = strings.TrimSuffix(died.Reason, jobWillFail) + ", with a job, which is over"
+	return died
+}
 
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Assessment {

@@ -171,7 +171,7 @@ func Look(s *Snapshot) Page {
 	declared := slices.Concat(checkControllers(v), checkConnections(v), checkPolicies(v), checkSources(v)).at(s.Now)
 	leaving := checkLeaving(v).at(s.Now)
 	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
-	known = append(known, checkRunners(v, known.byReason()).at(s.Now)...)
+	known = append(known, checkRunners(v, known).at(s.Now)...)
 	known = append(known, checkQuotas(v, known)...)
 	known = append(known, checkJobs(v, known.hurt())...)
 	known = append(known, checkHolds(v, known.causes()).at(s.Now)...)

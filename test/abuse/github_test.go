@@ -183,6 +183,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 			s.github.AddFault(tc.fault)
 			pool := s.pool("linux")
 			s.says(pool, tc.want)
+			s.troubled()
 			s.look(tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:], 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
@@ -190,6 +191,21 @@ func TestWordsOfAnOutage(t *testing.T) {
 			s.ready(pool)
 		})
 	}
+}
+
+// troubled waits until the connection says that GitHub can't be used.
+func (s *fixture) troubled() {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		conn := s.connection()
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(conn), conn); err != nil {
+			return err
+		}
+		if got := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || !strings.Contains(got.Message, " the last calls for pools; next try ") {
+			return fmt.Errorf("the connection says %+v", got)
+		}
+		return nil
+	})
 }
 
 // runnerTells waits until a runner of the pool says why it isn't ready.
@@ -219,6 +235,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.troubled()
 	s.look("GitHub answered 429", 1, "pool/linux")
 	s.doneOnce(long)                // polls and acknowledgements go on
 	s.dismiss(s.listening("other")) // so do scale sets and sessions
@@ -245,6 +262,8 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
 	other := s.pool("other")
 	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
+	s.troubled()
+	s.look("GitHub didn't answer the last", 1, "pool/other")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)
@@ -322,6 +341,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
+	s.hasEvent("linux", "scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL") // its connection has no trouble
 	s.look("GitHub gave no message queue URL", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
@@ -353,10 +373,14 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.ExpireQueueTokens()
 	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
 	waiting := s.addJobs("linux", 2, time.Millisecond)
-	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
-	s.request(s.connection())
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
+		Message: "scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials",
+	})
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
 	s.doneOnce(long)
+	s.runnerTells("linux", "deregistering: removing runner 1: GitHub answered 401: Bad credentials")
+	s.look("GitHub answered 401", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")
 	s.useToken(token + "_new")

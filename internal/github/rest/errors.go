@@ -35,6 +35,9 @@ func (e *Error) Error() string {
 	if e.err == nil {
 		return e.message
 	}
+	if answer := new(gogithub.ErrorResponse); errors.As(e.err, &answer) && answer.Response != nil { // without the request that it answers
+		return fmt.Sprintf("%s: GitHub answered %d: %s", e.message, answer.Response.StatusCode, github.Excerpt(answer.Message))
+	}
 	return e.message + ": " + e.err.Error()
 }
 
