@@ -133,8 +133,10 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
 		switch {
+		case p.jobOver():
+			return kube.Progress(busyRetry, "its job is over; GitHub doesn't let go of its registration yet")
 		case p.runner.Status.EndedAt != nil:
-			return kube.Progress(busyRetry, "its container ended; GitHub hasn't said yet that its job is over")
+			return kube.Progress(busyRetry, "its container ended; GitHub hasn't failed its job yet")
 		case p.pool == nil || !p.pool.DeletionTimestamp.IsZero():
 			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 		}

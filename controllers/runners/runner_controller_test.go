@@ -307,6 +307,33 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	}
 }
 
+// A runner that died in its job isn't told to have one when that is over: the pool counts it as finished, too.
+func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	event := func(kind scaleset.EventType, result string) {
+		if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: kind, JobID: "j", RunnerName: "linux-a", Result: result, At: b.now}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event(scaleset.JobStarted, "")
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: metav1.Time{Time: b.now}}})
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 4, Alter: githubsim.AlterJobStillRunning})
+	says := func(state v1alpha1.RunnerState, words string) {
+		t.Helper()
+		b.reconcile()
+		b.reconcile()
+		s := b.runner().Status
+		if got := s.Reason + "; " + conditions.GetMessage(b.runner(), v1alpha1.ReadyCondition); s.State != state || got != words {
+			t.Errorf("%s: %s", s.State, got)
+		}
+	}
+	says(v1alpha1.RunnerFailed, "OOMKilled (exit code 137), with a job: GitHub will fail it; its container ended; GitHub hasn't failed its job yet")
+	event(scaleset.JobCompleted, "failed")
+	says(v1alpha1.RunnerFinished, "OOMKilled (exit code 137), with a job, which is over; its job is over; GitHub doesn't let go of its registration yet")
+}
+
 // A pool that is held back for failures is let go by a job, however short it was.
 func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	b := newBench(t)

@@ -25,6 +25,7 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 		"another's":   {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
 		"not expired": {scaleset.Snapshot{State: scaleset.Refused}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
 		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
+		"revoked":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnauthorized, Doing: "polling", Status: 401, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, "listening: polling: GitHub answered 401", false},
 		"failing":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnavailable, Doing: "polling", Status: 503, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "listening: polling: GitHub answered 503", false},
 	} {
 		c, err := listening("linux", tc.session, "them", false)

@@ -4,6 +4,7 @@
 package abuse
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -115,10 +118,23 @@ func (s *fixture) livesWith(fault githubsim.Fault) {
 	}
 	s.github.ExpireAdminTokens() // those that the connection has from before
 	s.wholeLife()
+	s.noWarnings()
 	s.othersGoOn()
 	for _, endpoint := range lifeEndpoints {
 		if !slices.ContainsFunc(s.github.FaultsHit(), func(h githubsim.Hit) bool { return strings.HasPrefix(h.Fault, string(endpoint)+" ") }) {
 			s.Errorf("nothing went wrong at %s", endpoint)
+		}
+	}
+}
+
+// noWarnings fails the test if there was a Warning: what passes by itself is worth none.
+func (s *fixture) noWarnings() {
+	s.Helper()
+	list := &eventsv1.EventList{}
+	must(s.T, w.Client.List(s.Context(), list, client.InNamespace(s.namespace)))
+	for _, e := range list.Items {
+		if e.ReportingController == "corral" && e.Type == corev1.EventTypeWarning {
+			s.Errorf("%s %s: Warning %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Reason, e.Note)
 		}
 	}
 }
@@ -151,6 +167,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
 		want  verdict
+		cause string // "" for the end of what is wanted
 	}{
 		"find": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503},
@@ -175,16 +192,23 @@ func TestWordsOfAnOutage(t *testing.T) {
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
 			want:  unavailable("scale set: listening: opening the message session of scale set 1: no answer in time"),
+			cause: "GitHub didn't answer the last",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			s.ready(s.connection())
+			var pool *v1alpha1.RunnerPool
+			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // it has a session already
+				pool = s.listening("linux")
+			}
 			s.github.AddFault(tc.fault)
-			pool := s.pool("linux")
+			if pool == nil {
+				pool = s.pool("linux")
+			}
 			s.says(pool, tc.want)
 			s.troubled()
-			s.look(tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:], 1, "pool/linux")
+			s.look(cmp.Or(tc.cause, tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:]), 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
 			s.jobs("linux", 3)
@@ -288,6 +312,7 @@ func TestLostAnswers(t *testing.T) {
 			s.othersGoOn()
 			s.ready(pool)
 			s.dismiss(pool)
+			s.noWarnings()
 			if hit := s.github.FaultsHit(); len(hit) == 0 {
 				t.Error("no answer was lost")
 			}
@@ -358,6 +383,7 @@ func TestTokensThatExpireEarly(t *testing.T) {
 	}
 	s.othersGoOn()
 	s.dismiss(pool)
+	s.noWarnings()
 }
 
 func TestATokenThatIsRevoked(t *testing.T) {
@@ -372,11 +398,11 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.ExpireAdminTokens()
 	s.github.ExpireQueueTokens()
 	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
-	waiting := s.addJobs("linux", 2, time.Millisecond)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
 		Message: "scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials",
 	})
+	waiting := s.addJobs("linux", 2, time.Millisecond) // of which the pool doesn't learn
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
 	s.doneOnce(long)
 	s.runnerTells("linux", "deregistering: removing runner 1: GitHub answered 401: Bad credentials")

@@ -450,6 +450,7 @@ var counted = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`(acknowledging message \d+|polling for messages): GitHub answered 401`), "SOME CALL: GitHub answered 401"}, // as which was first
 	{regexp.MustCompile(`\bscale set \d+`), "scale set N"},
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
