@@ -153,7 +153,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 // recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
 func (p pass) recordOver() {
 	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: true})
 	}
 }
 

@@ -253,7 +253,7 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	} else {
-		p.Memory.recordCompletion(key, p.runner.UID, p.Now(), true)
+		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now(), forgotten: true})
 	}
 	return End(ctx, p.Client, p.runner, why)
 }

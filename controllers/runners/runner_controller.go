@@ -239,6 +239,11 @@ func (p pass) observe(startErr error) observation {
 	if startErr != nil && !kube.IsProgress(startErr) && o.StartedAt.IsZero() {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
+	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // for all who look at the Runner
+		job := *o.Job
+		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
+		o.Job = &job
+	}
 	p.memory.container.started = o.StartedAt
 	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {
 		p.memory.container.ended = p.Now()
@@ -257,9 +262,7 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 		return poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
 	case works && o.jobOver:
 		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
-	case o.Terminating && o.jobOver && o.Job != nil && state.State == v1alpha1.RunnerFailed:
-		return poolstatus.AfterJob(state)
-	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating:
+	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating && !o.Job.IsOver():
 		return *o.failed
 	}
 	return state

@@ -331,7 +331,7 @@ func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
 	}
 	says(v1alpha1.RunnerFailed, "OOMKilled (exit code 137), with a job: GitHub will fail it; its container ended; GitHub hasn't failed its job yet")
 	event(scaleset.JobCompleted, "failed")
-	says(v1alpha1.RunnerFinished, "OOMKilled (exit code 137), with a job, which is over; its job is over; GitHub doesn't let go of its registration yet")
+	says(v1alpha1.RunnerFinished, "job failed; its job is over; GitHub doesn't let go of its registration yet")
 }
 
 // A pool that is held back for failures is let go by a job, however short it was.

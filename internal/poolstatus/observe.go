@@ -40,7 +40,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		o.StartedAt = r.Status.StartedAt.Time
 	}
 	if r.Status.EndedAt != nil {
-		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, withoutJob(r.Status.Reason), r.Status.Cause
+		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, strings.TrimSuffix(r.Status.Reason, jobWillFail), r.Status.Cause
 		o.EndedClean, o.Exit = r.Status.EndedClean, r.Status.Exit
 		return o
 	}

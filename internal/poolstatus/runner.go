@@ -8,7 +8,6 @@ package poolstatus
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -118,23 +117,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// What is added to how a runner with a job ended.
-const (
-	jobWillFail = ", with a job: GitHub will fail it"
-	jobIsOver   = ", with a job, which is over"
-)
-
-// withoutJob is how a runner ended, without what is added.
-func withoutJob(reason string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), jobIsOver)
-}
-
-// AfterJob is the state of a runner that died with a job, once GitHub told that the job is over.
-func AfterJob(died Assessment) Assessment {
-	died.State, died.Settling, died.Until, died.Cause = v1alpha1.RunnerFinished, false, time.Time{}, ""
-	died.Reason = withoutJob(died.Reason) + jobIsOver
-	return died
-}
+// jobWillFail is added to how a runner with a job ended.
+const jobWillFail = ", with a job: GitHub will fail it"
 
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Assessment {
