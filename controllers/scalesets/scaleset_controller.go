@@ -140,7 +140,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if kube.IsStalled(err) {
 		after = settingRetry
 	}
-	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after}, err)
+	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: isOfConnection(err)}, err)
+}
+
+// isOfConnection reports whether the connection tells of an outcome, also of one that is to be deleted and has no pool any more.
+func isOfConnection(err error) bool {
+	return slices.Contains([]string{
+		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
+	}, kube.ReasonOf(err, ""))
 }
 
 // keep makes GitHub have what the record wants, and listens.

