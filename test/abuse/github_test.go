@@ -503,6 +503,7 @@ func TestARegistrationThatIsPurged(t *testing.T) {
 		s.purge("linux")
 		s.jobs("linux", 3)
 		s.othersGoOn()
+		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 		s.lookedEnough()
 		s.dismiss(pool)
 	})

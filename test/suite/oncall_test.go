@@ -337,6 +337,9 @@ func aGitHubThatAnswers500(s *situation) {
 	ids := s.jobs(1, brief)
 	s.Look("GitHub answers 500", s.away(p), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
+	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500}) // until somebody listens to what becomes of the job
+	eventually(s.t, s.ready(&v1alpha1.ScaleSet{ObjectMeta: p.ObjectMeta}))
+	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()
 }
