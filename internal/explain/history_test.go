@@ -56,7 +56,7 @@ func brief(t *testing.T, h *History) []string {
 }
 
 func TestEntriesOfAMinuteThatDifferInNumbersAreOne(t *testing.T) {
-	maxIs := func(n int32) func(*Entry) { return func(e *Entry) { e.Decision.Limits.Max = new(int32(n)) } }
+	maxIs := func(n int32) func(*Entry) { return func(e *Entry) { e.Decision.Limits.Max = &n } }
 	judged := func(e *Entry) { e.Template = &v1alpha1.TemplateVerdict{Revision: "linux-1"} }
 	alone := func(e *Entry) { e.Decision = nil }
 	tests := map[string]struct {
