@@ -140,8 +140,12 @@ func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
 	former := b.runners()[0].Name
 	b.delete(twins)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+	b.told()
 	b.reconcile()
 	b.reconcile()
+	if told := b.told(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
+		t.Errorf("told %q", told)
+	}
 	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {
 		t.Errorf("%s goes on as one of revision %s", former, b.pool().Status.Revision)
 	}
