@@ -139,8 +139,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		decided = d.record
 		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
-		r.recordEvents(o, d)
 		err = outcome(o, d, done)
+		r.recordEvents(o, d, kube.ReasonOf(err, ""))
 		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason || areUnloaded(d.failures, err)
 	}
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
@@ -191,14 +191,15 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents records other limits, and another phase of an update, as events.
-func (r *Reconciler) recordEvents(o observation, d *decision) {
+// recordEvents records other limits, and another phase of an update, as events, but for what Ready is about to say for the same reason.
+func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",
 			now.Min, now.Max, now.Idle, before.Min, before.Max, before.Idle, because(now.Bounds)))
 	}
 	before, now := o.pool.Status.Update, d.step.State
-	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase {
+	isSaid := now != nil && now.Phase == v1alpha1.UpdateRolledBack && said == v1alpha1.RolledBackReason
+	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase && !isSaid {
 		r.phaseEvent(o.pool, before, now)
 	}
 }
