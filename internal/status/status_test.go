@@ -179,6 +179,18 @@ var pages = map[string]func() *Snapshot{
 		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
 		return s
 	},
+	"blind": func() *Snapshot { // the API server is away
+		s := &Snapshot{Now: noon}
+		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "ScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
+			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
+		}
+		return s
+	},
+	"left-over-lease": func() *Snapshot { // of a controller that was installed elsewhere before
+		s := calm(3)
+		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
+		return s
+	},
 	"passing": func() *Snapshot { // what passes by itself is no trouble
 		s := calm(3)
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
@@ -243,7 +255,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "restricted": Unknown}
+	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "restricted": Unknown, "blind": Unknown}
 	for name, make := range pages {
 		expected := want[name]
 		if expected == "" {
@@ -292,6 +304,27 @@ func TestChanges(t *testing.T) {
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
 		t.Errorf("it was over with %q", over)
+	}
+}
+
+// Who loses sight of the cluster doesn't see that anything is over.
+func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
+	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
+	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
+		t.Errorf("all was lost with %q", lines)
+	}
+	lost.Keep(&trouble)
+	still := Look(pages["blind"]())
+	if lines := still.Changes(&lost); len(lines) != 0 {
+		t.Errorf("nothing changed, but %q", lines)
+	}
+	still.Keep(&lost)
+	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
+	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
+		t.Errorf("all was back with %q", lines)
+	}
+	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
+		t.Errorf("all was well with %q", lines)
 	}
 }
 
