@@ -427,6 +427,22 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 	}
 }
 
+// Why its pool has no session, the pool says: the runner says what it waits for, and what it waited for when it is given up.
+func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
+	b := newBench(t)
+	b.Sets = &holder{}
+	const words = `RunnerPool "linux" has no message session yet`
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerPending || s.Reason != words || s.Cause != "" {
+		t.Errorf("it waits: %+v", s)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+words) {
+		t.Errorf("it is given up: %+v", s)
+	}
+}
+
 // An exit without an error and a job that is over don't tell who ended it: a runner that was
 // asked to stop in its job, as by an eviction, ends like that and stays registered.
 func TestAFinishedRunnerEndsItself(t *testing.T) {
