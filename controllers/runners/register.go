@@ -103,8 +103,12 @@ func (p pass) checkPool() error {
 	return nil
 }
 
-// noPool is why a runner that no pool made isn't started.
+// noPool is why a runner that no pool made, or whose pool was deleted, isn't started. The latter is deleted soon, by the garbage collector.
 func (p pass) noPool() error {
+	owner := metav1.GetControllerOf(p.runner)
+	if p.pool != nil || owner != nil && owner.Kind == "RunnerPool" && owner.Name == p.runner.Spec.PoolRef.Name {
+		return kube.Progress(connectionRetry, "its RunnerPool was deleted; it ends, too")
+	}
 	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", p.runner.Spec.PoolRef.Name)
 }
 
