@@ -346,7 +346,7 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	b.told()
 	former := b.runners()[0].Name
 	b.reconcile()
-	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered with scale set 7, and the pool's is 8"
+	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered with scale set 7, and the pool has scale set 8 by now"
 	if told := b.told(); !slices.Contains(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}

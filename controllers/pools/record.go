@@ -182,7 +182,7 @@ func (o observation) whyStray(r *v1alpha1.Runner) string {
 	case r.Spec.ScaleSetID == 0:
 		return "registered otherwise than the pool declares"
 	}
-	return fmt.Sprintf("registered with scale set %d, and the pool's is %d", r.Spec.ScaleSetID, set.Status.ID)
+	return fmt.Sprintf("registered with scale set %d, and the pool has scale set %d by now", r.Spec.ScaleSetID, set.Status.ID)
 }
 
 // copyCondition is the outcome of what keeps the scale set from being ready, or runners from being registered.
