@@ -138,7 +138,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var decided *v1alpha1.Decision
 	if err == nil {
 		decided = d.record
-		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
+		measure(pool, d.plan.Desired, d.plan.Announce)
 		err = outcome(o, d, done)
 		r.recordEvents(o, d, kube.ReasonOf(err, ""))
 		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason || areUnloaded(d.failures, err)

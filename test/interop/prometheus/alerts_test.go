@@ -208,10 +208,13 @@ var troubles = map[string]trouble{
 		alerts: []string{"CorralJobsWait"},
 	},
 	"suspended": {
-		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`) },
+		begin: func(s *scene) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *scene) {
+			s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`)
+			s.jobs("linux", 1, time.Millisecond)
+		},
 		mend:   func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
-		sign:   `corral_pool_announced_capacity{namespace="suspended",pool="linux"} 0`,
+		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 1`, // on purpose
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
