@@ -179,3 +179,17 @@ func TestATemplateThatAFormerVersionTookIsNamed(t *testing.T) {
 		t.Errorf("ready: %s", r)
 	}
 }
+
+// What a deleted pool left is gone soon, by the garbage collector: one of its name waits for that, and nobody has to do anything.
+func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	left := b.revisionOf(b.pool().Status.Revision)
+	left.OwnerReferences[0].UID = "former"
+	must(t, b.Client.Update(t.Context(), left))
+	b.restart()
+	b.reconcile()
+	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
+		t.Errorf("told %q, ready: %s", told, b.readyReason())
+	}
+}

@@ -98,7 +98,7 @@ func (p pass) checkPool() error {
 	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
 		return kube.Starting(connectionRetry, "RunnerPool %q has no message session yet", pool.Name)
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
-		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
+		return kube.Progress(connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 			return p.githubOutcome(err)
 		}
 	}
-	return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "registering again: the first registration's configuration was lost")
+	return kube.Progress(registerRetry, "registering again: the first registration's configuration was lost")
 }
 
 // readSecret takes the registration's id from the runner's Secret.
@@ -171,7 +171,7 @@ func (p pass) readSecret(ctx context.Context) error {
 func (p pass) takenSecret(secret *corev1.Secret) error {
 	owner := metav1.GetControllerOf(secret)
 	if owner != nil && owner.Kind == "Runner" && owner.Name == p.runner.Name {
-		return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
+		return kube.Progress(registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
 	}
 	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 }

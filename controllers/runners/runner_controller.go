@@ -234,12 +234,9 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	switch {
-	case startErr == nil, !o.StartedAt.IsZero():
-	case !kube.IsProgress(startErr):
+	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before the process began
+	if startErr != nil && o.StartedAt.IsZero() && !isKnown {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
-	case o.EndReason == "": // else what was known before holds
-		o.EndReason = startErr.Error()
 	}
 	p.memory.container.started = o.StartedAt
 	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {

@@ -205,6 +205,9 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 		t.Fatalf("%d registrations after the lost answer", b.registered())
 	}
 	b.reconcile()
+	if s := b.runner().Status; s.Cause != "" || s.Reason != "registering again: the first registration's configuration was lost" {
+		t.Errorf("nothing is amiss: %+v", s)
+	}
 	b.reconcile()
 	if b.registered() != 1 || b.pod() == nil {
 		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
