@@ -32,7 +32,7 @@ type registration struct {
 	rest *v1alpha1.RESTRegistration
 	// former is true while the pool goes on with credentials that are its connection's no more.
 	former bool
-	// unconnected is true while the connection warns itself that it isn't ready, gone while there is none.
+	// unconnected is true while the connection warns itself that it isn't ready, where the pool's owner sees it; gone while there is none.
 	unconnected, gone bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
@@ -56,7 +56,8 @@ func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g regi
 		return g, fmt.Errorf("reading the connection: %w", err)
 	}
 	ready := conditions.Get(conn, v1alpha1.ReadyCondition)
-	g.unconnected = ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason != v1alpha1.SuspendedReason // of which nobody warns
+	warns := ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason != v1alpha1.SuspendedReason
+	g.unconnected = warns && conn.Namespace == pool.Namespace
 	g.former, g.gone = conn.Status.FormerCredentials, err != nil
 	return g, nil
 }
