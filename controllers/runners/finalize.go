@@ -135,7 +135,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
 			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 		}
-		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
+		return kube.Progress(busyRetry, "GitHub says that it has a job; the runner ends after that")
 	case err != nil:
 		return p.githubOutcome(err)
 	}
