@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -20,12 +21,16 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/charts"
 )
 
@@ -38,59 +43,51 @@ type definition struct {
 	namespaced bool
 	schema     *schema.Structural
 	values     validation.SchemaValidator
-	// rules are compiled when they are first needed: that takes some 50 ms.
+	// rules are compiled when they are first needed: that takes some 20 ms.
 	rules func() *cel.Validator
 }
 
-// byKind reads all definitions, once.
-var byKind = sync.OnceValues(func() (map[string]definition, error) {
-	files, err := charts.CRDs.ReadDir(definitions)
-	if err != nil {
-		return nil, fmt.Errorf("reading the definitions: %w", err)
-	}
-	all := map[string]definition{}
-	for _, file := range files {
-		kind, d, err := read(path.Join(definitions, file.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file.Name(), err)
+// byKind has a reader of each kind's definition, which is read when it is first needed: that takes some 5 ms.
+var byKind = sync.OnceValue(func() map[string]func() (definition, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	all := map[string]func() (definition, error){}
+	for kind := range scheme.KnownTypes(v1alpha1.GroupVersion) {
+		resource, _ := meta.UnsafeGuessKindToResource(v1alpha1.GroupVersion.WithKind(kind))
+		file := path.Join(definitions, resource.Group+"_"+resource.Resource+".yaml")
+		if _, err := fs.Stat(charts.CRDs, file); err == nil { // there is none of lists
+			all[kind] = sync.OnceValues(func() (definition, error) { return read(file) })
 		}
-		all[kind] = d
 	}
-	return all, nil
+	return all
 })
 
-func read(file string) (kind string, d definition, err error) {
+func read(file string) (d definition, err error) {
 	text, err := charts.CRDs.ReadFile(file)
 	if err != nil {
-		return "", d, err
+		return d, fmt.Errorf("reading %s: %w", file, err)
 	}
 	crd, inner := &apiextensionsv1.CustomResourceDefinition{}, &apiextensions.JSONSchemaProps{}
 	if err := yaml.UnmarshalStrict(text, crd); err != nil {
-		return "", d, err
+		return d, fmt.Errorf("reading %s: %w", file, err)
 	}
 	version := crd.Spec.Versions[0]
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(version.Schema.OpenAPIV3Schema, inner, nil); err != nil {
-		return "", d, err
+		return d, fmt.Errorf("reading the schema of %s: %w", file, err)
 	}
 	if d.schema, err = schema.NewStructural(inner); err != nil {
-		return "", d, err
+		return d, fmt.Errorf("reading the schema of %s: %w", file, err)
 	}
 	if d.values, _, err = validation.NewSchemaValidator(inner); err != nil {
-		return "", d, err
+		return d, fmt.Errorf("reading the schema of %s: %w", file, err)
 	}
 	d.version, d.namespaced = crd.Spec.Group+"/"+version.Name, crd.Spec.Scope == apiextensionsv1.NamespaceScoped
 	d.rules = sync.OnceValue(func() *cel.Validator { return cel.NewValidator(d.schema, true, celconfig.PerCallLimit) })
-	return crd.Spec.Names.Kind, d, nil
+	return d, nil
 }
 
 // Kinds returns the kinds that have a definition, sorted.
-func Kinds() []string {
-	all, err := byKind()
-	if err != nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(all))
-}
+func Kinds() []string { return slices.Sorted(maps.Keys(byKind())) }
 
 // Check returns what an API server would refuse an object for that is to be created; nothing for a kind that isn't one of Corral's. The
 // object's metadata.namespace may be left out. Unknown fields aren't told: an API server drops them, and the CUE schema refuses them.
@@ -103,14 +100,14 @@ func Check(object map[string]any) field.ErrorList {
 }
 
 func check(object map[string]any) field.ErrorList {
-	all, err := byKind()
-	if err != nil {
-		return field.ErrorList{field.InternalError(nil, err)}
-	}
 	o := &unstructured.Unstructured{Object: object}
-	d, known := all[o.GetKind()]
+	definition, known := byKind()[o.GetKind()]
 	if !known {
 		return nil
+	}
+	d, err := definition()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	if o.GetAPIVersion() != d.version {
 		return field.ErrorList{field.NotSupported(field.NewPath("apiVersion"), o.GetAPIVersion(), []string{d.version})}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/charts"
 )
 
 // pool is a RunnerPool with more of a spec, and a pod with more than its container, which has more, too.
@@ -149,6 +151,19 @@ func TestEachRuleOfPods(t *testing.T) {
 		text := strings.Replace(pool("", "", ""), "template: {", "template: {metadata: {"+broken+"}, ", 1)
 		if got := refused(t, text); !cmp.Equal(got, []string{"spec.template.metadata." + want}) {
 			t.Errorf("%s\nis refused at %v, want %s", broken, got, want)
+		}
+	}
+}
+
+// A definition that nobody finds would let any object of its kind pass.
+func TestEachDefinitionIsFound(t *testing.T) {
+	files, err := charts.CRDs.ReadDir(definitions)
+	if err != nil || len(files) != len(Kinds()) {
+		t.Errorf("%d files (%v) and %d kinds, %v", len(files), err, len(Kinds()), Kinds())
+	}
+	for kind, read := range byKind() {
+		if _, err := read(); err != nil {
+			t.Errorf("%s: %v", kind, err)
 		}
 	}
 }
