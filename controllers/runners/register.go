@@ -98,7 +98,7 @@ func (p pass) checkPool() error {
 	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
 		return kube.Starting(connectionRetry, "RunnerPool %q has no message session yet", pool.Name)
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
-		return kube.Progress(connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
+		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
 	}
 	return nil
 }
