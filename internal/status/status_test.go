@@ -307,6 +307,17 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// Conditions have the time of the controller's clock.
+func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
+	for begins, want := range map[time.Duration]Verdict{-time.Hour: Trouble, -time.Second: Well} {
+		s := calm(1)
+		since(&s.Pools[0].Status.Conditions, begins, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "wait")
+		if page := Look(s); page.Verdict != want {
+			t.Errorf("%s ago: %s", begins, page.Text())
+		}
+	}
+}
+
 // Who loses sight of the cluster doesn't see that anything is over.
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
