@@ -208,13 +208,10 @@ var troubles = map[string]trouble{
 		alerts: []string{"CorralJobsWait"},
 	},
 	"suspended": {
-		begin: func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) {
-			s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`)
-			s.jobs("linux", 1, time.Millisecond)
-		},
+		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`) },
 		mend:   func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
-		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 1`, // on purpose
+		sign:   `corral_pool_announced_capacity{namespace="suspended",pool="linux"} 0`,
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
