@@ -9,6 +9,7 @@ require (
 	github.com/ProtonMail/go-crypto v1.4.1
 	github.com/actions/scaleset v0.4.0
 	github.com/agnivade/levenshtein v1.2.1
+	github.com/dustin/go-humanize v1.0.1
 	github.com/elazarl/goproxy v1.7.2
 	github.com/fluxcd/pkg/apis/event v0.27.2
 	github.com/fluxcd/pkg/apis/meta v1.31.0

@@ -57,7 +57,7 @@ type cacheWorld struct {
 const (
 	worldClaims = 3
 	worldSteps  = 200
-	worldSeeds  = 12
+	worldSeeds  = 8
 )
 
 func newCacheWorld(t *testing.T, seed uint64) *cacheWorld {

@@ -194,11 +194,11 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 		return nil, 0, nil
 	}
 	var records []review.Record
-	skipped := 0
+	unread := 0
 	from, err := openInput(stdin, o.recorded)
 	if err == nil {
 		defer from.Close()
-		records, skipped, err = review.ReadRecords(from)
+		records, unread, err = review.ReadRecords(from)
 	}
 	if err == nil && len(records) == 0 {
 		err = errors.New("there is no line of a decision log that can be read")
@@ -206,7 +206,7 @@ func (o *reviewOptions) records(stdin io.Reader) ([]review.Record, int, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
 	}
-	return records, skipped, nil
+	return records, unread, nil
 }
 
 // failWords are what --fail-on takes; N is an amount by month.
@@ -251,17 +251,9 @@ func failsOn(word string, r *review.Result) error {
 	case isCost:
 		return dearer(limit, word, r)
 	}
-	gone, words := 0, "deleted"
-	for _, p := range r.Pools {
-		if p.Change == review.Deleted || p.LosesJobs {
-			gone++
-		}
-	}
-	if gone > r.Summary.Deleted { // the scale sets of the others go, with the jobs that wait
-		words = "deleted, renamed or replaced"
-	}
-	if gone > 0 {
-		return fmt.Errorf("%s %s, %w", wording.Count(gone, "pool"), words, errFailOn)
+	gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
+	if n := len(gone); n > 0 {
+		return fmt.Errorf("%s deleted, or replaced with the jobs that wait, %w", wording.Count(n, "pool"), errFailOn)
 	}
 	return nil
 }

@@ -36,10 +36,10 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		code           int
 		stderr         string
 	}{
-		"a deleted pool":                         {"10-deleted-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, as --fail-on asks\n"},
+		"a deleted pool":                         {"10-deleted-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
 		"a deleted pool, which nobody minds":     {"10-deleted-pool", "", "newly-denied,cost>100", exitOK, ""},
-		"a renamed pool that loses jobs":         {"11-renamed-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, renamed or replaced, as --fail-on asks\n"},
-		"a replaced pool that loses jobs":        {"04-identity", "", "deleted", exitFailOn, "Error: 1 pool deleted, renamed or replaced, as --fail-on asks\n"},
+		"a renamed pool that loses jobs":         {"11-renamed-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
+		"a replaced pool that loses jobs":        {"04-identity", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
 		"a month that costs more":                {"02-template", "", "deleted,cost>100", exitFailOn, "Error: 797 EUR more a month, as --fail-on asks\n"},
 		"a month that costs more, but no more":   {"02-template", "", "cost>800", exitOK, ""},
 		"a new denial":                           {"06-blocking-policy", "", "newly-denied", exitDenied, "Error: 2 of 3 pools denied by policy\n"},
@@ -147,7 +147,7 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 		overwriteWith(t, filepath.Join(folder, side, "pools.cue"), table)
 	}
 	for name, tc := range map[string]struct{ file, from, to, want string }{
-		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21%0A"},
+		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21\n"},
 		"what pools share":       {"runner.cue", "2.329.0", "2.330.0", "::notice file=head/runner.cue,line=11,col=9,title=Another template::pools a, b, c: replaces runners · image 2.329.0 → 2.330.0%0A"},
 		"a connection's Secret":  {"connections.cue", `"github"`, `"other"`, "::notice file=head/connections.cue,line=8,col=20,title=Connection changed::connection acme: settings · secretRef.name github → other%0A"},
 		"a price":                {"prices.yaml", "perHour: 1.20", "perHour: 1.45", "::notice file=head/prices.yaml,line=11,col=12,title=Prices changed::prices · nodes[0].perHour 1.2 → 1.45\n"},

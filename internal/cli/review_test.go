@@ -309,7 +309,7 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 	}
 	const (
 		web = "::notice file=pools.cue,line=12,col=27,title=Other limits::pool web: limits · idle 2 → 5 · max 50 → 80%0A"
-		gpu = "::notice file=pools.cue,line=35,col=16,title=Other limits::pool gpu: limits · max 8 → 4%0AAt most 4 runners instead of 8"
+		gpu = "::notice file=pools.cue,line=35,col=16,title=Other limits::pool gpu: limits · max 8 → 4%0AJobs that were accepted are served"
 	)
 	for name, tc := range map[string]struct {
 		args []string

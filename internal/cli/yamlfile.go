@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 // document is one document of a YAML file; JSON is YAML too.
@@ -102,19 +103,10 @@ func parseDocument(file string, offset int, text string, read yamlReader) (docum
 	return document{file: file, offset: offset, json: content, node: root.Content[0]}, nil
 }
 
-var yamlLine = regexp.MustCompile(`\bline (\d+): ?`)
-
 // yamlProblem tells what a YAML parser doesn't like, with the line of the file.
 func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
-	message := strings.Join(strings.Fields(err.Error()), " ")
-	line := 1
-	if found := yamlLine.FindStringSubmatch(message); found != nil {
-		if n, err := strconv.Atoi(found[1]); err == nil {
-			line = n
-		}
-		message = yamlLine.ReplaceAllString(message, "")
-	}
-	return &v1alpha1.Diagnostic{File: file, Line: offset + line, Column: 1, Message: message}
+	p := yamldoc.Problems(err)[0]
+	return &v1alpha1.Diagnostic{File: file, Line: offset + p.Line, Column: 1, Message: strings.Join(strings.Fields(p.Message), " ")}
 }
 
 // get returns the value of a field, following aliases, or nil.

@@ -148,7 +148,7 @@ func add(t *testing.T, files memfs.FS, name string, file *fstest.MapFile) {
 }
 
 // mutations is how many trees TestMutatedTreesLoseNoPool changes; the variable of that name asks for more, and for the large table.
-const mutations = 200
+const mutations = 120
 
 // A mistake in a tree leads to a diagnostic, or takes no pool away. How many pools a tree declares is known: only what would change that
 // on purpose is left alone.

@@ -18,7 +18,7 @@ import (
 )
 
 // cases is how many seeded cases each property is tried with.
-const cases = 3000
+const cases = 1500
 
 // told is a policy whose answers are what an annotation of the pool with its name says, so
 // that it is compiled once for all cases.

@@ -85,32 +85,22 @@ const maxAlone = 3
 
 // Grouped makes one finding of those that say the same of several subjects in one place, or of many subjects. It stands where the first did.
 func Grouped(findings []Finding) []Finding {
-	type key struct {
-		Finding
-		field string
-	}
-	keyOf := func(f Finding) key {
-		_, field, _ := strings.Cut(f.Path, ".spec.")
-		k := key{f, field}
-		k.Subject, k.Path, k.Place = "", "", Place{}
-		return k
-	}
-	alike := map[key][]Finding{}
-	for _, f := range findings {
-		alike[keyOf(f)] = append(alike[keyOf(f)], f)
-	}
 	var grouped []Finding
-	for _, f := range findings {
-		group := alike[keyOf(f)]
-		onePlace := !slices.ContainsFunc(group, func(other Finding) bool { return other.Place != f.Place })
-		switch {
-		case f.Subject == "" || len(group) == 1 || !onePlace && len(group) <= maxAlone:
-			grouped = append(grouped, f)
-		case f == group[0]:
-			grouped = append(grouped, together(group))
+	for _, alike := range groups(findings, Finding.key) {
+		onePlace := !slices.ContainsFunc(alike, func(other Finding) bool { return other.Place != alike[0].Place })
+		if alike[0].Subject == "" || len(alike) == 1 || !onePlace && len(alike) <= maxAlone {
+			grouped = append(grouped, alike...)
+		} else {
+			grouped = append(grouped, together(alike))
 		}
 	}
 	return grouped
+}
+
+func (f Finding) key() string {
+	_, f.Path, _ = strings.Cut(f.Path, ".spec.")
+	f.Subject, f.Place = "", Place{}
+	return keyOf(f)
 }
 
 // together is the first of findings, with the subjects of all.

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,51 +14,41 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// span is a piece of text; code is shown as it is written in files.
-type span struct {
-	text string
-	code bool
-}
+// mark stands around what is shown as it is written in files. Where a text of theirs holds one, other parts of the line are shown so:
+// each form makes either harmless.
+const mark = "\x00"
 
-// phrase is one line of a report, in pieces.
-type phrase []span
-
-func plainly(format string, args ...any) phrase { return phrase{{text: fmt.Sprintf(format, args...)}} }
+func code(text string) string { return mark + text + mark }
 
 // when is nothing if something isn't so.
-func when(is bool, format string, args ...any) phrase {
+func when(is bool, format string, args ...any) string {
 	if !is {
-		return nil
+		return ""
 	}
-	return plainly(format, args...)
+	return fmt.Sprintf(format, args...)
 }
 
 // present leaves out lines that say nothing.
-func present(lines ...phrase) []phrase {
-	return slices.DeleteFunc(lines, func(line phrase) bool { return len(line) == 0 })
+func present(lines ...string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
-func code(text string) phrase { return phrase{{text: text, code: true}} }
-
-// each makes a phrase of each text, after a word.
-func each(word string, texts []string) []phrase {
-	var all []phrase
+// each puts a word before each text.
+func each(word string, texts []string) []string {
+	var all []string
 	for _, text := range texts {
-		all = append(all, plainly("%s%s", word, text))
+		all = append(all, word+text)
 	}
 	return all
 }
 
-// join puts pieces together.
-func join(parts ...phrase) phrase { return slices.Concat(parts...) }
-
 // telling is a review in words, from which all forms but JSON are written.
 type telling struct {
-	headline phrase
-	summary  []phrase
+	headline string
+	summary  []string
 	// blocks, the worst first.
 	blocks []block
-	notes  []phrase
+	notes  []string
 }
 
 // maxHeadline bounds how many consequences are in the first line.
@@ -65,7 +56,7 @@ const maxHeadline = 6
 
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{headline: plainly("Nothing changes"), summary: summary(r)}
+	t := telling{headline: "Nothing changes", summary: summary(r)}
 	t.addBlocks(r)
 	var worst []string
 	for i, c := range r.Worst {
@@ -76,33 +67,30 @@ func tell(r *review.Result) telling {
 		worst = append(worst, c.Text)
 	}
 	if len(worst) > 0 {
-		t.headline = plainly("%s", strings.Join(worst, " · "))
+		t.headline = strings.Join(worst, " · ")
 	}
-	if r.Cost != nil {
-		t.notes = each("", r.Cost.Assumptions)
-	}
-	t.notes = append(t.notes, each("", r.Notes)...)
+	t.notes = slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes)
 	return t
 }
 
 // summary says of what it is a review, and what it comes to.
-func summary(r *review.Result) []phrase {
+func summary(r *review.Result) []string {
 	if r.Failed {
 		return nil
 	}
-	named := func(side review.Revision) phrase {
+	named := func(side review.Revision) string {
 		if side.Pools == 0 && r.Verdict == review.Broken {
 			return code(side.Name)
 		}
-		return join(code(side.Name), plainly(" (%s)", wording.Count(side.Pools, "pool")))
+		return fmt.Sprintf("%s (%s)", code(side.Name), wording.Count(side.Pools, "pool"))
 	}
-	compared := join(plainly("Looked at alone: "), named(r.Head))
+	compared := "Looked at alone: " + named(r.Head)
 	if r.Comparable() {
 		same := r.Summary.Same
-		compared = join(plainly("Compared: "), named(r.Base), plainly(" with "), named(r.Head), when(same > 0, "; %s the same", wording.Count(same, "pool")))
+		compared = "Compared: " + named(r.Base) + " with " + named(r.Head) + when(same > 0, "; %s the same", wording.Count(same, "pool"))
 	}
 	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
-		return []phrase{compared}
+		return []string{compared}
 	}
 	return present(
 		when(r.Verdict == review.Denied, "Denied: policies deny %s of the head", wording.Count(r.Summary.Denied, "pool")),
@@ -112,19 +100,19 @@ func summary(r *review.Result) []phrase {
 }
 
 // policyLine says which policies were asked; nil if there are none.
-func policyLine(r *review.Result) phrase {
+func policyLine(r *review.Result) string {
 	asked, said := len(r.Head.Policies), "as before, "
 	switch {
 	case asked+len(r.Base.Policies) == 0:
-		return nil
+		return ""
 	case !r.Comparable():
 		said = ""
 	case r.Base.Digest != r.Head.Digest:
 		said = "not those of the base, "
 	}
 	warnings := r.Summary.Warnings
-	return join(plainly("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone),
-		when(warnings > 0, "; %s", wording.Count(warnings, "warning")))
+	return fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone) +
+		when(warnings > 0, "; %s", wording.Count(warnings, "warning"))
 }
 
 // both tells a value of something on both sides; it is nil on a side that doesn't have it.

@@ -6,6 +6,7 @@ package report
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,18 +31,12 @@ type block struct {
 	// alone: it is what is said of whom.
 	known string
 	// said in the heading.
-	said phrase
+	said string
 	// lines are told in all forms, details to people alone: they change from day to day.
-	lines, details []phrase
-	// fields that differ, and texts, are folded away where a form can do that.
+	lines, details []string
+	// fields that differ, and the lines of a diff, are folded away where a form can do that.
 	fields []review.FieldChange
-	folded []folded
-}
-
-// folded are lines under a heading, in code.
-type folded struct {
-	heading, language string
-	lines             []string
+	diff   []string
 }
 
 // class is what a block is told and counted as. One without a rule is no finding.
@@ -91,7 +86,7 @@ func classOf(words string) class { return classes[rank(words)] }
 func (t *telling) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
-		t.add(block{class: classOf("warning"), said: plainly("warning: %s", text), known: strings.SplitN(text, ":", 2)[0]})
+		t.add(block{class: classOf("warning"), said: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -119,8 +114,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	t.prices(r.Prices)
 	t.recorded(r.Recorded)
 	if r.Diff != "" {
-		lines := strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")
-		t.add(block{class: classOf("diff"), said: plainly("the objects as they are applied"), folded: []folded{{"diff", "diff", lines}}})
+		t.add(block{class: classOf("diff"), said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
 	slices.SortStableFunc(t.blocks, func(a, b block) int { return rank(a.words) - rank(b.words) })
 }
@@ -173,63 +167,59 @@ func keyOf(v any) string {
 const maxNames, maxList = 3, 30
 
 // heading says what is told of whom, and where.
-func (b *block) heading(place bool) phrase {
+func (b *block) heading(place bool) string {
 	line := b.said
 	switch {
 	case len(b.names) == 0:
 	case len(b.names) <= maxNames:
 		kind := strings.TrimLeft(wording.Count(len(b.names), b.kind), "0123456789 ")
-		line = join(plainly("%s ", kind), listed(b.names, maxList), plainly(": "), line)
+		line = fmt.Sprintf("%s %s: %s", kind, listed(b.names, maxList), line)
 	default:
-		line = join(plainly("%s: ", wording.Count(len(b.names), b.kind)), line)
+		line = fmt.Sprintf("%s: %s", wording.Count(len(b.names), b.kind), line)
 	}
 	at, others := b.place()
 	switch {
 	case !place || at.File == "":
 	case b.words == "problem": // as compilers do
-		line = join(code(at.String()), plainly(": "), line)
+		line = code(at.String()) + ": " + line
 	default:
-		line = join(line, plainly(" – "), code(at.String()), when(others > 0, " and %s", wording.Count(others, "other place")))
+		line += " – " + code(at.String()) + when(others > 0, " and %s", wording.Count(others, "other place"))
 	}
 	return line
 }
 
 // list names the subjects that the heading only counts.
-func (b *block) list() []phrase {
+func (b *block) list() []string {
 	if len(b.names) <= maxNames {
 		return nil
 	}
-	return []phrase{listed(b.names, maxList)}
+	return []string{listed(b.names, maxList)}
 }
 
 // listed names some, and counts the others.
-func listed(names []string, most int) phrase {
-	var line phrase
-	for i, name := range names[:min(len(names), most)] {
-		if i > 0 {
-			line = join(line, plainly(", "))
-		}
-		line = join(line, code(name))
+func listed(names []string, most int) string {
+	var shown []string
+	for _, name := range names[:min(len(names), most)] {
+		shown = append(shown, code(name))
 	}
 	more := len(names) - most
-	return join(line, when(more > 0, " and %d more", more))
+	return strings.Join(shown, ", ") + when(more > 0, " and %d more", more)
 }
 
 // body is what people read below the heading.
-func (b *block) body() []phrase {
+func (b *block) body() []string {
 	lines := b.list()
 	if b.path != "" {
-		lines = append(lines, join(plainly("field: "), code(b.path)))
+		lines = append(lines, "field: "+code(b.path))
 	}
 	return slices.Concat(lines, b.lines, b.details)
 }
 
 // differences are a line for each field.
-func (b *block) differences() []phrase {
-	var lines []phrase
+func (b *block) differences() []string {
+	var lines []string
 	for _, f := range b.fields {
-		lines = append(lines, join(code(f.Path), plainly(": "), code(readable(f.Before)), plainly(" → "), code(readable(f.After)),
-			plainly("  ("), code(pair(where(f.BaseAt), where(f.HeadAt))), plainly(")")))
+		lines = append(lines, fmt.Sprintf("%s: %s → %s  (%s)", code(f.Path), code(readable(f.Before)), code(readable(f.After)), code(pair(where(f.BaseAt), where(f.HeadAt)))))
 	}
 	return lines
 }
@@ -244,9 +234,9 @@ func ReviewFindings(r *review.Result) []Finding {
 		}
 		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Path: b.path, Source: b.source}
 		f.Place, _ = b.place()
-		f.Known = keyOf([]string{cmp.Or(b.known, b.heading(false).text()), afterSpec(b.path)})
-		for _, line := range slices.Concat([]phrase{b.heading(false)}, b.list(), b.lines) {
-			f.Message += "\n" + line.text()
+		f.Known = keyOf([]string{cmp.Or(b.known, text(b.heading(false))), afterSpec(b.path)})
+		for _, line := range slices.Concat([]string{b.heading(false)}, b.list(), b.lines) {
+			f.Message += "\n" + text(line)
 		}
 		f.Message = strings.TrimPrefix(f.Message, "\n")
 		findings = append(findings, f)
@@ -264,16 +254,16 @@ func (t *telling) problems(r *review.Result) {
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
 	for _, alike := range groups(r.Head.Diagnostics, func(d v1alpha1.Diagnostic) string { return keyOf([]string{d.Message, afterSpec(d.Path)}) }) {
-		b := block{class: c, said: plainly("%s", alike[0].Message), path: alike[0].Path}
+		b := block{class: c, said: alike[0].Message, path: alike[0].Path}
 		for _, d := range alike {
 			b.places = append(b.places, Place{File: d.File, Line: d.Line, Column: d.Column})
 		}
 		t.add(b)
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		b := block{class: classOf("base that can't be compared"), said: join(plainly("%s of the base ", wording.Count(n, "problem")), code(r.Base.Name), plainly(", so what changes isn't known"))}
+		b := block{class: classOf("base that can't be compared"), said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
 		for _, d := range r.Base.Diagnostics {
-			b.lines = append(b.lines, plainly("%s", compile.Format(d)))
+			b.lines = append(b.lines, compile.Format(d))
 		}
 		t.add(b)
 	}
@@ -321,15 +311,15 @@ func (f *finding) words() (class, said string) {
 func findingBlock(alike []finding) block {
 	f := alike[0]
 	words, said := f.words()
-	b := block{class: classOf(words), kind: "pool", said: plainly("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
-	b.known = b.said.text()
+	b := block{class: classOf(words), kind: "pool", said: fmt.Sprintf("%s: %s", said, f.Message), path: f.Path, source: Place{File: f.Rule.File, Line: f.Rule.Line}}
+	b.known = text(b.said)
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
 			b.rule += "/" + f.Code
 		}
 	}
-	if by := byRule(f.Rule); by != nil {
-		b.lines = append(b.lines, join(plainly("rule: "), by))
+	if by := byRule(f.Rule); by != "" {
+		b.lines = append(b.lines, "rule: "+by)
 	}
 	b.lines = append(b.lines, present(when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))...)
 	for _, f := range alike {
@@ -339,24 +329,24 @@ func findingBlock(alike []finding) block {
 }
 
 // byRule names a rule, its policy and its place.
-func byRule(r v1alpha1.RuleReference) phrase {
+func byRule(r v1alpha1.RuleReference) string {
 	at := Place{File: r.File, Line: r.Line}.String()
 	switch {
 	case r.Name == "" && r.Policy == "":
-		return nil
+		return ""
 	case r.Name == "":
 		return code(r.Policy)
 	case at == "":
-		return join(code(r.Name), plainly(" of "), code(r.Policy))
+		return code(r.Name) + " of " + code(r.Policy)
 	}
-	return join(code(r.Name), plainly(", "), code(at))
+	return code(r.Name) + ", " + code(at)
 }
 
 // overlaps tell of pools that the same jobs are for.
 func (t *telling) overlaps(overlaps []review.Overlap) {
 	for _, alike := range groups(overlaps, func(o review.Overlap) string { return o.Message }) {
-		b := block{class: classOf("for the same jobs"), kind: "pool", said: plainly("%s", alike[0].Message), known: alike[0].Message}
-		b.lines = append(b.lines, plainly("fix: give one of them another label or runner group, if that isn't meant"))
+		b := block{class: classOf("for the same jobs"), kind: "pool", said: alike[0].Message, known: alike[0].Message}
+		b.lines = append(b.lines, "fix: give one of them another label or runner group, if that isn't meant")
 		for _, o := range alike {
 			b.add(o.Pool, o.At)
 		}
@@ -386,16 +376,16 @@ const movesNone = "moves no pool that is declared as before, neither now nor in 
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := block{class: classOf("policy"), kind: "policy"}
-		b.said = join(plainly("%s", strings.ToLower(string(p.Change))), when(len(p.What) > 0, ": %s", strings.Join(p.What, ", ")))
+		b.said = strings.ToLower(string(p.Change)) + when(len(p.What) > 0, ": %s", strings.Join(p.What, ", "))
 		b.add(p.Policy, changed(p.Places, p.Fields, ""))
 		b.tell(p.Fields)
 		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
 		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
-		b.lines = append(b.lines, plainly(movesNone))
+		b.lines = append(b.lines, movesNone)
 		if n := len(p.Moved); n > 0 {
-			b.lines[0] = join(plainly("moves %s not declared otherwise: ", review.Agreeing(n, "pool", "that is", "that are")), listed(p.Moved, maxList))
+			b.lines[0] = fmt.Sprintf("moves %s not declared otherwise: ", review.Agreeing(n, "pool", "that is", "that are")) + listed(p.Moved, maxList)
 		}
-		b.details = append(b.details, plainly("mode %s, binds %s", mode, binds))
+		b.details = append(b.details, fmt.Sprintf("mode %s, binds %s", mode, binds))
 		t.add(b)
 	}
 }
@@ -403,17 +393,17 @@ func (t *telling) policies(policies []review.PolicyChange) {
 // connections tell of connections that change.
 func (t *telling) connections(connections []review.Connection) {
 	for _, c := range connections {
-		b := block{class: classOf("connection"), kind: "connection", said: plainly("%s", strings.ToLower(string(c.Change))), lines: each("", c.Effects)}
+		b := block{class: classOf("connection"), kind: "connection", said: strings.ToLower(string(c.Change)), lines: slices.Clip(c.Effects)}
 		b.add(wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
 		if c.Change == review.Changed {
-			b.said = plainly("%s", c.Class.Words())
+			b.said = c.Class.Words()
 		}
 		b.tell(c.Fields)
 		if c.Class == review.Replaced {
 			b.words, b.level = classOf("replaced").words, Warning
 		}
 		if len(c.Pools) > 0 {
-			b.lines = append(b.lines, join(plainly("used by "), listed(c.Pools, maxList)))
+			b.lines = append(b.lines, "used by "+listed(c.Pools, maxList))
 		}
 		t.add(b)
 	}
@@ -424,7 +414,7 @@ func (t *telling) prices(p *review.PriceChange) {
 	if p == nil {
 		return
 	}
-	b := block{class: classOf("prices"), said: plainly("prices")}
+	b := block{class: classOf("prices"), said: "prices"}
 	b.tell(p.Fields)
 	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
 	t.add(b)
@@ -436,21 +426,21 @@ func (t *telling) recorded(rec *review.Recorded) {
 		return
 	}
 	b := block{class: classOf("recorded decisions")}
-	b.said = join(plainly("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped),
-		when(!rec.From.IsZero(), ", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339)),
-		plainly(": %d would have been decided otherwise than by the base's policies", rec.Differ))
+	b.said = fmt.Sprintf("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped) +
+		when(!rec.From.IsZero(), ", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339)) +
+		fmt.Sprintf(": %d would have been decided otherwise than by the base's policies", rec.Differ)
 	b.details = present(
 		when(rec.Unbound > 0, "%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
 			wording.Count(rec.Unbound, "decision")),
 		when(rec.Drifted > 0, "%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
 			wording.Count(rec.Drifted, "decision")))
 	for _, c := range rec.Changed {
-		line := join(plainly("%s ", c.Time.Format(rfc3339)), code(c.Pool), plainly(" %s: %s → %s", c.Decision, c.Before, c.After))
+		line := fmt.Sprintf("%s %s %s: %s → %s", c.Time.Format(rfc3339), code(c.Pool), c.Decision, c.Before, c.After)
 		for _, rule := range c.Rules {
-			line = join(line, plainly(" ("), byRule(rule), plainly(")"))
+			line += " (" + byRule(rule) + ")"
 		}
-		b.details = append(b.details, join(line, when(c.Waiting > 0, "; %s would have waited", wording.Count(c.Waiting, "job")),
-			when(c.Inexact, "; the log leaves out some of what is asked")))
+		b.details = append(b.details, line+when(c.Waiting > 0, "; %s would have waited", wording.Count(c.Waiting, "job"))+
+			when(c.Inexact, "; the log leaves out some of what is asked"))
 	}
 	more := rec.Differ - len(rec.Changed)
 	b.details = append(b.details, present(when(more > 0, "and %d more", more))...)

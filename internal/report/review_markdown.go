@@ -30,9 +30,9 @@ const (
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := tell(r)
 	m := &markdown{}
-	m.add("<!-- %s -->\n### %s\n\n", marker, t.headline.markdown())
+	m.add("<!-- %s -->\n### %s\n\n", marker, marked(t.headline))
 	for _, line := range t.summary {
-		m.add("- %s\n", line.markdown())
+		m.add("- %s\n", marked(line))
 	}
 	notes := notesMarkdown(t.notes)
 	room := MaxMarkdown - len(notes) - 1000
@@ -41,7 +41,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b.lines, b.details, b.fields, b.folded = []phrase{plainly("more than there is room for: `corral review` prints it")}, nil, nil, nil
+		b.lines, b.details, b.fields, b.diff = []string{"more than there is room for: `corral review` prints it"}, nil, nil, nil
 		if !m.addWithin(room, b.markdown()) {
 			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
 			break
@@ -82,23 +82,23 @@ func (m *markdown) addWithin(room int, text string) bool {
 }
 
 // list adds a line each, and counts those beyond some.
-func (m *markdown) list(lines []phrase) {
+func (m *markdown) list(lines []string) {
 	for _, line := range lines[:min(len(lines), maxLines)] {
-		m.add("- %s\n", line.markdown())
+		m.add("- %s\n", marked(line))
 	}
 	if more := len(lines) - maxLines; more > 0 {
 		m.add("- and %d more\n", more)
 	}
 }
 
-func notesMarkdown(notes []phrase) string {
+func notesMarkdown(notes []string) string {
 	if len(notes) == 0 {
 		return ""
 	}
 	m := &markdown{}
 	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
 	for i, n := range notes {
-		if !m.addWithin(notesShare, "- "+n.markdown()+"\n") {
+		if !m.addWithin(notesShare, "- "+marked(n)+"\n") {
 			m.add("- and %s\n", wording.Count(len(notes)-i, "more note"))
 			break
 		}
@@ -109,40 +109,40 @@ func notesMarkdown(notes []phrase) string {
 
 func (b *block) markdown() string {
 	m := &markdown{}
-	m.add("\n#### %s\n\n", b.heading(true).markdown())
+	m.add("\n#### %s\n\n", marked(b.heading(true)))
 	m.list(b.body())
 	if n := len(b.fields); n > 0 { // a table is too wide for a phone
 		m.add("\n<details><summary>%s</summary>\n\n", wording.Count(n, "field"))
 		m.list(b.differences())
 		m.add("\n</details>\n")
 	}
-	for _, f := range b.folded {
+	if len(b.diff) > 0 {
 		text := &markdown{}
-		for i, line := range f.lines {
+		for i, line := range b.diff {
 			if !text.addWithin(MaxMarkdown/3, wording.TruncateRunes(clean(line), maxLine)+"\n") {
-				text.add("and %d more lines\n", len(f.lines)-i)
+				text.add("and %d more lines\n", len(b.diff)-i)
 				break
 			}
 		}
 		fence := fenceOf(text.String(), "```")
-		m.add("\n<details><summary>%s</summary>\n\n%s%s\n%s%s\n\n</details>\n", f.heading, fence, f.language, text.String(), fence)
+		m.add("\n<details><summary>diff</summary>\n\n%sdiff\n%s%s\n\n</details>\n", fence, text, fence)
 	}
 	return m.String()
 }
 
-// markdown writes a phrase of at most maxLine characters.
-func (p phrase) markdown() string {
+// marked is a line in Markdown, of at most maxLine characters.
+func marked(line string) string {
 	var b strings.Builder
 	most := maxLine
-	for _, s := range p {
-		text := wording.TruncateRunes(clean(begin(s.text, most)), most)
-		most -= len([]rune(text))
+	for i, part := range strings.Split(line, mark) {
+		part = wording.TruncateRunes(clean(begin(part, most)), most)
+		most -= utf8.RuneCountInString(part)
 		switch {
-		case text == "":
-		case s.code:
-			b.WriteString(codeSpan(text))
+		case part == "":
+		case i%2 == 1:
+			b.WriteString(codeSpan(part))
 		default:
-			b.WriteString(escapeMarkdown(text))
+			b.WriteString(escapeMarkdown(part))
 		}
 	}
 	return b.String()

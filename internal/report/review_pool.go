@@ -44,7 +44,7 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 	words := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
-	b := block{kind: "pool", said: plainly("%s", words)}
+	b := block{kind: "pool", said: words}
 	if words == "" {
 		words = p.Class().Words()
 		var all []string
@@ -55,19 +55,19 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 			}
 			all = append(all, word)
 		}
-		b.said = plainly("%s", strings.Join(all, ", "))
+		b.said = strings.Join(all, ", ")
 	}
 	b.class = classOf(words)
 	b.tell(p.Fields)
-	b.lines = slices.Concat(each("", p.Effects), limitLines(p))
-	b.known = keyOf([]any{b.said.text(), p.Effects})
-	b.details, b.folded = rolloutLines(alike), scheduleLines(p.Schedule)
+	b.lines = slices.Concat(p.Effects, limitLines(p))
+	b.known = keyOf([]any{text(b.said), p.Effects})
+	b.details = rolloutLines(alike)
 	var total *review.Cost
-	var live []phrase
+	var live []string
 	for i := range alike {
 		name := wording.Qualified(alike[i].Namespace, alike[i].Name)
 		if alike[i].Former != "" {
-			b.lines = append(b.lines, join(code(name), plainly(" was "), code(alike[i].Former)))
+			b.lines = append(b.lines, code(name)+" was "+code(alike[i].Former))
 		}
 		at, ok := causes[name]
 		if !ok || p.Change != review.Moved {
@@ -77,8 +77,8 @@ func poolBlock(alike []review.Pool, causes map[string]Place) block {
 		total = plus(total, alike[i].Cost)
 		live = append(live, liveLines(name, alike[i].Live)...)
 	}
-	if line := costLine("cost by month: ", total); line != nil && keyOf(total.Before) != keyOf(total.After) {
-		b.details = append(b.details, join(line, when(total.Basis != "", " (%s)", total.Basis)))
+	if line := costLine("cost by month: ", total); line != "" && keyOf(total.Before) != keyOf(total.After) {
+		b.details = append(b.details, line+when(total.Basis != "", " (%s)", total.Basis))
 	}
 	b.details = append(b.details, live...)
 	return b
@@ -90,22 +90,11 @@ func plus(total, c *review.Cost) *review.Cost {
 		return c
 	}
 	sum := *total
-	sum.Before, sum.After = add(total.Before, c.Before), add(total.After, c.After)
+	sum.Before, sum.After = total.Before.Plus(c.Before), total.After.Plus(c.After)
 	if total.Basis != c.Basis {
 		sum.Basis = ""
 	}
 	return &sum
-}
-
-func add(a, b *review.Amounts) *review.Amounts {
-	if a == nil || b == nil {
-		return nil
-	}
-	sum := &review.Amounts{Min: a.Min + b.Min, Typical: a.Typical + b.Typical}
-	if a.Max != nil && b.Max != nil {
-		sum.Max = new(*a.Max + *b.Max)
-	}
-	return sum
 }
 
 const (
@@ -119,7 +108,7 @@ func (b *block) tell(fields []review.FieldChange) {
 		b.fields = fields
 	}
 	if len(fields) > maxShort {
-		b.said = join(b.said, plainly(" · %s", wording.Count(len(fields), "field")))
+		b.said += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
 		return
 	}
 	for _, f := range fields {
@@ -131,12 +120,12 @@ func (b *block) tell(fields []review.FieldChange) {
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
 			was, is = was[len(prefix):], is[len(prefix):]
 		}
-		b.said = join(b.said, plainly(" · "), code(name))
+		b.said += " · " + code(name)
 		if len(was) > shortest || len(is) > shortest {
 			b.fields = fields
 			continue
 		}
-		b.said = join(b.said, plainly(" "), code(was), plainly(" → "), code(is))
+		b.said += " " + code(was) + " → " + code(is)
 	}
 }
 
@@ -144,7 +133,7 @@ func (b *block) tell(fields []review.FieldChange) {
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
 
 // limitLines tell the numbers that change, or that policies make others.
-func limitLines(p *review.Pool) []phrase {
+func limitLines(p *review.Pool) []string {
 	lines := present(limitLine(p, "max"), limitLine(p, "min"), limitLine(p, "idle"))
 	if p.After == nil {
 		return lines
@@ -159,7 +148,7 @@ func unlessKnown(now, known []string) []string {
 }
 
 // limitLine tells one number, and the rules that make it on either side; nil if there is nothing to tell.
-func limitLine(p *review.Pool, name string) phrase {
+func limitLine(p *review.Pool, name string) string {
 	declaredAs := func(l *review.Limits) string { return wording.Max(*l.Declared.Number(name)) }
 	inForce := func(l *review.Limits) string {
 		if l.Effective == nil {
@@ -169,24 +158,24 @@ func limitLine(p *review.Pool, name string) phrase {
 	}
 	said, holds := both(p.Before, p.After, declaredAs), both(p.Before, p.After, inForce)
 	if p.Change == review.Deleted {
-		return nil
+		return ""
 	}
 	if p.Before != nil && p.After != nil && declaredAs(p.Before) == declaredAs(p.After) && (p.After.Effective == nil || inForce(p.Before) == inForce(p.After)) {
-		return nil // it is the same, or what policies that fail leave
+		return "" // it is the same, or what policies that fail leave
 	}
 	rules := ruleWords(p, name)
 	switch {
-	case said != holds || rules != nil:
-		return join(plainly("%s: declared %s, in force %s", name, said, holds), rules)
+	case said != holds || rules != "":
+		return fmt.Sprintf("%s: declared %s, in force %s%s", name, said, holds, rules)
 	case slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name }):
-		return nil // the field tells it
+		return "" // the field tells it
 	}
-	return plainly("%s: %s", name, said)
+	return name + ": " + said
 }
 
 // ruleWords tell which schedules and rules make a number at the head, and which others did at the base.
-func ruleWords(p *review.Pool, field string) phrase {
-	var rules phrase
+func ruleWords(p *review.Pool, field string) string {
+	rules := ""
 	known := map[string]bool{}
 	for _, side := range []struct {
 		*review.Limits
@@ -194,12 +183,12 @@ func ruleWords(p *review.Pool, field string) phrase {
 	}{{p.After, "; "}, {p.Before, "; before: "}} {
 		if by := scheduledBy(side.Limits, field); by != "" && !known[by] {
 			known[by] = true
-			rules = join(rules, plainly("%s%s", side.when, by))
+			rules += side.when + by
 		}
 		for i := 0; side.Limits != nil && i < len(side.Bounds); i++ {
 			if b := side.Bounds[i]; b.Field == field && !known[b.Rule.Name+b.Reason] {
 				known[b.Rule.Name+b.Reason] = true
-				rules = join(rules, plainly("%s%s (", side.when, b.Reason), byRule(b.Rule), plainly(")"))
+				rules += fmt.Sprintf("%s%s (%s)", side.when, b.Reason, byRule(b.Rule))
 			}
 		}
 	}
@@ -215,33 +204,29 @@ func scheduledBy(l *review.Limits, name string) string {
 }
 
 // rolloutLines tell the steps in which a change of one pool's template rolls out, unless it is on hold: the effects tell the rest.
-func rolloutLines(alike []review.Pool) []phrase {
+func rolloutLines(alike []review.Pool) []string {
 	r := alike[0].Rollout
 	if len(alike) > 1 || r == nil || r.Hold {
 		return nil
 	}
-	return []phrase{join(plainly("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable),
-		when(r.Canary > 0, ", %d first", r.Canary), slices.Concat(each("; ", r.Reasons)...))}
+	steps := fmt.Sprintf("rolls out by %s, at most %d more and %d fewer than wanted meanwhile", r.Strategy, r.MaxSurge, r.MaxUnavailable)
+	return []string{steps + when(r.Canary > 0, ", %d first", r.Canary) + strings.Join(each("; ", r.Reasons), "")}
 }
 
 // liveLines tell what runs now.
-func liveLines(name string, l *review.Live) []phrase {
+func liveLines(name string, l *review.Live) []string {
 	if l == nil {
 		return nil
 	}
 	if l.Absent {
-		return []phrase{join(plainly("the cluster has no pool "), code(name), plainly(" in the namespace "), code(l.Namespace))}
+		return []string{fmt.Sprintf("the cluster has no pool %s in the namespace %s", code(name), code(l.Namespace))}
 	}
-	begin := join(plainly("now "), code(name), plainly(": "))
-	lines := []phrase{join(begin, plainly("%s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
-		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending))}
+	lines := []string{fmt.Sprintf("%s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
+		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending)}
 	if len(l.Differs) > 0 {
-		lines = append(lines, join(begin, plainly("the cluster's pool is not the base's: "), code(strings.Join(l.Differs, ", "))))
+		lines = append(lines, "the cluster's pool is not the base's: "+code(strings.Join(l.Differs, ", ")))
 	}
-	for _, e := range l.Effects {
-		lines = append(lines, join(begin, plainly("%s", e)))
-	}
-	return lines
+	return each(fmt.Sprintf("now %s: ", code(name)), append(lines, l.Effects...))
 }
 
 // readable shows a JSON value as short as it is understood.
@@ -256,31 +241,10 @@ func readable(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// scheduleLines list what schedules make of the numbers, on both sides.
-func scheduleLines(s *review.Schedule) []folded {
-	if s == nil {
-		return nil
-	}
-	f := folded{heading: "Schedules, the seven days to come"}
-	for _, side := range []struct {
-		name  string
-		spans []review.Span
-	}{{"before", s.Before}, {"after", s.After}} {
-		for _, span := range side.spans {
-			text := fmt.Sprintf("%-6s from %s  max %s, min %d, idle %d", side.name, span.From.Format(rfc3339), wording.Max(span.Scale.Max), span.Scale.Min, span.Scale.Idle)
-			if len(span.Active) > 0 {
-				text += "  " + strings.Join(span.Active, ", ")
-			}
-			f.lines = append(f.lines, text)
-		}
-	}
-	return []folded{f}
-}
-
 // costLine tells the three amounts, after a word; nil without any.
-func costLine(word string, c *review.Cost) phrase {
+func costLine(word string, c *review.Cost) string {
 	if c == nil || c.Before == nil && c.After == nil {
-		return nil
+		return ""
 	}
 	least := both(c.Before, c.After, func(a *review.Amounts) string { return review.Money(a.Min) })
 	typical := both(c.Before, c.After, func(a *review.Amounts) string { return review.Money(a.Typical) })
@@ -290,17 +254,16 @@ func costLine(word string, c *review.Cost) phrase {
 		}
 		return review.Money(*a.Max)
 	})
-	return join(plainly("%smin %s, typical %s, max %s %s", word, least, typical, most, c.Currency),
-		leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown),
-		leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded))
+	return fmt.Sprintf("%smin %s, typical %s, max %s %s", word, least, typical, most, c.Currency) +
+		leftOut("", "as no price is known", c.Before, c.UnknownBefore, c.Unknown) + leftOut(" of max", "as nothing bounds it", c.Before, c.UnboundedBefore, c.Unbounded)
 }
 
 // leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
-func leftOut(what, why string, base *review.Amounts, before, after []string) phrase {
-	var line phrase
+func leftOut(what, why string, base *review.Amounts, before, after []string) string {
+	var line string
 	names := func(when string, pools []string) {
 		if len(pools) > 0 {
-			line = join(line, plainly("; left out%s%s, %s: ", what, when, why), listed(pools, maxLeftOut))
+			line += fmt.Sprintf("; left out%s%s, %s: %s", what, when, why, listed(pools, maxLeftOut))
 		}
 	}
 	if base == nil { // there is one side

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +59,10 @@ func allParts() *review.Result {
 					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
 					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
-				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 50, Min: 1}, Conflicts: []string{"old"}}, After: &review.Limits{
+				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 40, Min: 1}, Conflicts: []string{"old"},
+					Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: 50, Value: 40, Reason: "a team has 40",
+						Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.scaling.limit", File: "policies/old.rego", Line: 3}}},
+				}, After: &review.Limits{
 					Declared: policy.Scale{Max: 2147483647, Idle: 3}, Effective: &policy.Scale{Max: 60, Idle: 3}, Conflicts: []string{"old", "a ceiling beat a floor"},
 					Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: 2147483647, Value: 60, Reason: "a team has 60",
 						Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.scaling.limit", File: "policies/limits.rego", Line: 4}}},
@@ -72,12 +77,8 @@ func allParts() *review.Result {
 					{Level: review.Deny, State: review.Fixed, PolicyFinding: v1alpha1.PolicyFinding{Message: "mended", Rule: rule}, At: *at("pools.cue", 16)},
 				},
 				Rollout: &review.Rollout{Hold: true, Strategy: v1alpha1.RollingUpdate, MaxSurge: 13, Canary: 1, Reasons: []string{"not on Fridays"}},
-				Schedule: &review.Schedule{
-					Before: []review.Span{{From: noon, Scale: policy.Scale{Max: 50}}},
-					After:  []review.Span{{From: noon.Add(time.Hour), Active: []string{"office"}, Scale: policy.Scale{Max: 80, Idle: 10}}},
-				},
-				Cost: &review.Cost{Currency: "EUR", Rate: 0.1, Basis: "2 vCPU, 4 GiB", Before: &review.Amounts{Min: 73, Typical: 1000, Max: amount(3650)}, After: &review.Amounts{Min: 0, Typical: 1234567.8}},
-				Live: &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
+				Cost:    &review.Cost{Currency: "EUR", Rate: 0.1, Basis: "2 vCPU, 4 GiB", Before: &review.Amounts{Min: 73, Typical: 1000, Max: amount(3650)}, After: &review.Amounts{Min: 0, Typical: 1234567.8}},
+				Live:    &review.Live{Jobs: 3, Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
 			},
 			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, Places: review.Places{BaseAt: at("old.cue", 3)},
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 5}}}, Live: &review.Live{Namespace: "ci", Absent: true}},
@@ -184,6 +185,32 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
 			t.Errorf("%s: it doesn't say that something is left out", name)
 		}
+	}
+}
+
+// Whoever reads a comment that has no room for all misses what matters least, and reads how much of which class that is.
+func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
+	r := large(300, "x")
+	last := len(r.Pools) - 1
+	r.Pools[last].Change, r.Pools[last].Fields, r.Pools[last].LosesJobs = review.Deleted, nil, true
+	r.Pools[last-1].Findings[0].Level, r.Pools[last-1].Findings[0].Message = review.Deny, "privileged"
+	var b bytes.Buffer
+	if err := report.ReviewMarkdown(&b, "corral-review", r); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	const leftOut = "\nLeft out, as this comment has no room for more: "
+	deleted, denied, limits, end := strings.Index(text, "pool `pool-299`: deleted"), strings.Index(text, "pool `pool-298`: newly denied: privileged"), strings.Index(text, ": limits"), strings.Index(text, leftOut)
+	if deleted < 0 || denied < deleted || limits < denied || end < limits {
+		t.Errorf("deleted at %d, denied at %d, limits at %d, and what is left out at %d", deleted, denied, limits, end)
+	}
+	counted := regexp.MustCompile(`more: (\d+) limits, (\d+) newly warned of\. `).FindStringSubmatch(text)
+	if counted == nil {
+		t.Fatal(text[max(0, end):])
+	}
+	shown := strings.Count(text, ": limits")
+	if left, err := strconv.Atoi(counted[1]); err != nil || left+shown != 299 {
+		t.Errorf("%d of 299 pools are shown, and %s are left out", shown, counted[1])
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 func ReviewText(w io.Writer, r *review.Result) error {
 	t := tell(r)
 	var b bytes.Buffer
-	for _, line := range append([]phrase{t.headline}, t.summary...) {
-		fmt.Fprintln(&b, line.text())
+	for _, line := range append([]string{t.headline}, t.summary...) {
+		fmt.Fprintln(&b, text(line))
 	}
 	for i := range t.blocks {
 		t.blocks[i].writeText(&b)
@@ -28,7 +28,7 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	if len(t.notes) > 0 {
 		b.WriteString("\nTaken for granted, or not known:\n")
 		for _, n := range t.notes {
-			fmt.Fprintf(&b, "  %s\n", n.text())
+			fmt.Fprintf(&b, "  %s\n", text(n))
 		}
 	}
 	if _, err := w.Write(b.Bytes()); err != nil {
@@ -38,26 +38,17 @@ func ReviewText(w io.Writer, r *review.Result) error {
 }
 
 func (b *block) writeText(to *bytes.Buffer) {
-	fmt.Fprintf(to, "\n%s\n", b.heading(true).text())
+	fmt.Fprintf(to, "\n%s\n", text(b.heading(true)))
 	for _, line := range slices.Concat(b.body(), b.differences()) {
-		fmt.Fprintf(to, "  %s\n", line.text())
+		fmt.Fprintf(to, "  %s\n", text(line))
 	}
-	for _, f := range b.folded {
-		fmt.Fprintf(to, "  %s:\n", f.heading)
-		for _, line := range f.lines {
-			fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
-		}
+	for _, line := range b.diff {
+		fmt.Fprintf(to, "    %s\n", wording.EscapeCommands(clean(line)))
 	}
 }
 
-// text is a phrase as it is read on a terminal.
-func (p phrase) text() string {
-	var b strings.Builder
-	for _, s := range p {
-		b.WriteString(clean(s.text))
-	}
-	return b.String()
-}
+// text is a line as it is read on a terminal.
+func text(line string) string { return clean(strings.ReplaceAll(line, mark, "")) }
 
 // clean makes one line of a text, without what would act on a terminal or turn the direction of reading: whoever writes
 // definitions chooses words of a report.

@@ -45,7 +45,7 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 	for _, f := range sorted {
 		if _, known := index[f.Rule]; !known {
 			index[f.Rule] = len(rules)
-			rules = append(rules, ruleOf(f))
+			rules = append(rules, sarifRule{f.Rule, textOf(f.Title)})
 		}
 		results = append(results, resultOf(f, index[f.Rule]))
 	}
@@ -61,12 +61,12 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 	return nil
 }
 
-func ruleOf(f Finding) sarifRule {
-	r := sarifRule{ID: f.Rule}
-	if f.Title != "" {
-		r.Short = &sarifText{Text: f.Title}
+// textOf is nothing of a text that is empty.
+func textOf(text string) sarifText {
+	if text == "" {
+		return nil
 	}
-	return r
+	return sarifText{"text": text}
 }
 
 func resultOf(f Finding, rule int) sarifResult {
@@ -75,16 +75,16 @@ func resultOf(f Finding, rule int) sarifResult {
 		text += "\n" + f.Help
 	}
 	r := sarifResult{
-		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: sarifText{Text: text},
+		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: textOf(text),
 		Fingerprints: map[string]string{fingerprintKey: fingerprint(f) + ":1"},
 	}
-	place := sarifLocation{Physical: cmp.Or(physical(f.Place), &sarifPhysical{Artifact: sarifArtifact{URI: nowhere}})}
+	place := sarifLocation{Physical: cmp.Or(physical(f.Place), &sarifPhysical{Artifact: sarifArtifact{"uri": nowhere}})}
 	if f.Path != "" {
-		place.Logical = []sarifLogical{{f.Path}}
+		place.Logical = []sarifLogical{{"fullyQualifiedName": f.Path}}
 	}
 	r.Locations = []sarifLocation{place}
 	if source := physical(f.Source); source != nil {
-		r.Related = []sarifLocation{{ID: 1, Physical: source, Message: &sarifText{Text: "the rule"}}}
+		r.Related = []sarifLocation{{ID: 1, Physical: source, Message: textOf("the rule")}}
 	}
 	return r
 }
@@ -103,11 +103,10 @@ func physical(p Place) *sarifPhysical {
 	if p.File == "" {
 		return nil
 	}
-	at := &sarifPhysical{Artifact: sarifArtifact{URI: (&url.URL{Path: p.File}).EscapedPath()}}
+	uri := (&url.URL{Path: p.File}).EscapedPath()
+	at := &sarifPhysical{Artifact: sarifArtifact{"uri": uri, "uriBaseId": sourceRoot}}
 	if path.IsAbs(p.File) {
-		at.Artifact.URI = "file://" + at.Artifact.URI
-	} else {
-		at.Artifact.Base = sourceRoot
+		at.Artifact = sarifArtifact{"uri": "file://" + uri}
 	}
 	if p.Line > 0 {
 		at.Region = &sarifRegion{Line: p.Line, Column: p.Column}
@@ -136,8 +135,8 @@ type (
 		Rules          []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
-		ID    string     `json:"id"`
-		Short *sarifText `json:"shortDescription,omitempty"`
+		ID    string    `json:"id"`
+		Short sarifText `json:"shortDescription,omitempty"`
 	}
 	sarifResult struct {
 		RuleID       string            `json:"ruleId"`
@@ -148,27 +147,20 @@ type (
 		Related      []sarifLocation   `json:"relatedLocations,omitempty"`
 		Fingerprints map[string]string `json:"partialFingerprints"`
 	}
-	sarifText struct {
-		Text string `json:"text"`
-	}
 	sarifLocation struct {
 		ID       int            `json:"id,omitempty"`
 		Physical *sarifPhysical `json:"physicalLocation,omitempty"`
 		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
-		Message  *sarifText     `json:"message,omitempty"`
-	}
-	sarifLogical struct {
-		Name string `json:"fullyQualifiedName"`
+		Message  sarifText      `json:"message,omitempty"`
 	}
 	sarifPhysical struct {
 		Artifact sarifArtifact `json:"artifactLocation"`
 		Region   *sarifRegion  `json:"region,omitempty"`
 	}
-	sarifArtifact struct {
-		URI  string `json:"uri"`
-		Base string `json:"uriBaseId,omitempty"`
-	}
-	sarifRegion struct {
+	sarifText     map[string]string
+	sarifLogical  map[string]string
+	sarifArtifact map[string]string
+	sarifRegion   struct {
 		Line   int `json:"startLine"`
 		Column int `json:"startColumn,omitempty"`
 	}

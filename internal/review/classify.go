@@ -88,8 +88,6 @@ func (p *Pool) touches(path string) bool {
 // maxTakers bounds how many pools are named that jobs go to.
 const maxTakers = 3
 
-const noRunnerGoes = "It only observed: no runner goes."
-
 func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
 
 func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
@@ -102,16 +100,12 @@ func (p *pool) fate() string {
 	return "are lost"
 }
 
-// deleted tells what becomes of a pool that is no longer declared.
-func (p *pair) deleted() {
-	switch {
-	case p.base.observes():
-		p.say(noRunnerGoes)
-	case p.base.isREST():
-		p.say("Runners without a job end, busy ones finish. Jobs that wait for its labels %s.", p.base.fate())
-	default:
-		p.say("Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost.")
+// goes tells what becomes of a pool as GitHub and the cluster know it.
+func (p *pool) goes() string {
+	if p.observes() {
+		return "It only observes: no runner goes."
 	}
+	return fmt.Sprintf("Runners without a job end, busy ones finish; jobs that wait for it %s.", p.fate())
 }
 
 // effects say what a change does to jobs and runners.
@@ -129,9 +123,7 @@ func (p *pair) effects() {
 	p.cache()
 	p.denied()
 	p.numbers()
-	if p.later != "" {
-		p.say("%s", p.later)
-	}
+	p.sayIf(p.later != "", "%s", p.later)
 }
 
 // isRefused says whether the head's template isn't taken: policies deny it, or can't be asked. Of a base that can't be compared nobody
@@ -165,59 +157,48 @@ func (p *pair) runs() (before, after *pool, says string) {
 
 // denied tells what becomes of a pool that policies deny.
 func (p *pair) denied() {
-	if _, _, says := p.runs(); says != "" {
-		p.say("%s", says)
+	_, _, says := p.runs()
+	p.sayIf(says != "", "%s", says)
+}
+
+// say adds a sentence on what a change does to jobs and runners, if it is so.
+func say(effects *[]string, is bool, format string, args ...any) {
+	if is {
+		*effects = append(*effects, fmt.Sprintf(format, args...))
 	}
 }
 
-// say tells something that a change does to jobs and runners.
-func (p *pair) say(format string, args ...any) {
-	p.shown.Effects = append(p.shown.Effects, fmt.Sprintf(format, args...))
-}
+func (p *pair) say(format string, args ...any) { say(&p.shown.Effects, true, format, args...) }
 
-func (p *pair) refuse(field, message string) {
-	p.say("%s.", p.c.refuseChange(p.head.object, "spec."+field, message))
+func (p *pair) sayIf(is bool, format string, args ...any) { say(&p.shown.Effects, is, format, args...) }
+
+// refuse tells of a field that differs and may not.
+func (p *pair) refuse(is bool, field, message string) {
+	if is {
+		p.say("%s.", p.c.refuseChange(p.head.object, "spec."+field, message))
+	}
 }
 
 // renamed tells of a pool that is another one to the cluster.
 func (p *pair) renamed() {
-	goes := noRunnerGoes
-	if !p.base.observes() {
-		goes = fmt.Sprintf("Jobs that wait for the former %s; busy runners finish.", p.base.fate())
-	}
-	p.say("To the cluster it is another pool: the former is deleted and this one is made. %s", goes)
+	p.say("To the cluster it is another pool: this one is made, and the former is deleted. %s", p.base.goes())
 	sameSet := strings.EqualFold(p.base.GetScaleSetName(), p.head.GetScaleSetName()) && strings.EqualFold(p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup())
-	if sameSet && !p.base.observes() && !p.head.isREST() && p.base.connectionName() == p.head.connectionName() {
-		p.say("Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", p.head.GetScaleSetName())
-	}
+	p.sayIf(sameSet && !p.base.observes() && !p.head.isREST() && p.base.connectionName() == p.head.connectionName(),
+		"Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", p.head.GetScaleSetName())
 	p.labels()
 }
 
 func (p *pair) identity() {
-	from, to := p.base.connectionName(), p.head.connectionName()
-	switch {
-	case !p.shown.touches("spec.connectionRef"):
-	case p.base.observes():
-		p.say("It only observes, from now on on %s: no runner goes.", to)
-	case p.base.isREST():
-		p.say("Runners without a job are replaced by ones of %s, busy ones finish: jobs that wait on %s %s.", to, from, p.base.fate())
-	default:
-		p.say("Its scale set on %s is deleted once its runners are done, and made anew on %s: jobs that wait for it are lost.", from, to)
-	}
-	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
-		p.refuse("registration", "registration never changes: make another pool")
-	}
-	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
-		p.refuse("lifetime", "lifetime never changes: make another pool")
-	}
+	p.sayIf(p.shown.touches("spec.connectionRef"), "It moves from %s to %s. %s", p.base.connectionName(), p.head.connectionName(), p.base.goes())
+	p.refuse(p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration(), "registration", "registration never changes: make another pool")
+	p.refuse(p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime(), "lifetime", "lifetime never changes: make another pool")
 }
 
 // labels tells which jobs come here no more and who takes them, and which do from now on and who took them.
 func (p *pair) labels() {
 	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
 	lost, gained := without(before, after), without(after, before)
-	was, is := p.c.base.contenders[p.base.name()], p.c.head.contenders[p.head.name()]
-	takers := func(label string) []string { return p.c.head.takers(is, label) }
+	takers := func(label string) []string { return p.c.head.takers(p.head, label) }
 	grouped(lost, takers, func(labels, pools string) {
 		fate := "without another pool for them they wait"
 		if pools != "" {
@@ -225,16 +206,14 @@ func (p *pair) labels() {
 		}
 		p.say("Jobs that ask for %s no longer come here: %s.", labels, fate)
 	})
-	grouped(gained, func(label string) []string { return without(p.c.base.takers(was, label), takers(label)) }, func(labels, pools string) {
+	grouped(gained, func(label string) []string { return without(p.c.base.takers(p.base, label), takers(label)) }, func(labels, pools string) {
 		come := " may come"
 		if pools != "" {
 			come = fmt.Sprintf(", which %s took, come", pools)
 		}
 		p.say("Jobs that ask for %s%s here from now on.", labels, come)
 	})
-	if len(lost)+len(gained) > 0 && p.head.isREST() {
-		p.say("Runners without a job register anew: labels reach no runner that has registered.")
-	}
+	p.sayIf(len(lost)+len(gained) > 0 && p.head.isREST(), "Runners without a job register anew: labels reach no runner that has registered.")
 }
 
 // grouped puts labels together that the same pools have.
@@ -265,50 +244,38 @@ func without(list, other []string) []string {
 func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
 func (p *pair) group() {
-	if from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup(); !strings.EqualFold(from, to) {
-		p.say("It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
-	}
-	if p.shown.touches("spec.scaleSetName") && len(p.base.Spec.Labels) > 0 && len(p.head.Spec.Labels) > 0 {
-		p.say("The scale set is renamed on GitHub; its labels and jobs stay.")
-	}
-	if p.shown.touches("spec.demand.webhook") {
-		p.say("Other jobs count that webhooks tell of.")
-	}
+	from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()
+	p.sayIf(!strings.EqualFold(from, to), "It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
+	p.sayIf(p.shown.touches("spec.scaleSetName") && len(p.base.Spec.Labels) > 0 && len(p.head.Spec.Labels) > 0,
+		"The scale set is renamed on GitHub; its labels and jobs stay.")
+	p.sayIf(p.shown.touches("spec.demand.webhook"), "Other jobs count that webhooks tell of.")
 }
 
 // intake tells whether it takes in jobs.
 func (p *pair) intake() {
 	was, is := p.base.Spec, p.head.Spec
-	switch {
-	case is.Suspend && !was.Suspend:
-		p.say("It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
-	case was.Suspend && !is.Suspend:
-		p.say("It takes in jobs again.")
-	}
-	switch from, to := was.GetMode(), is.GetMode(); {
-	case from == to:
-	case to == v1alpha1.Observe:
-		p.refuse("mode", "mode never goes back to Observe: suspend the pool, or make another")
-	default:
-		p.say("It acts on what it decides from now on, and takes in jobs.")
-	}
+	p.sayIf(is.Suspend && !was.Suspend, "It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
+	p.sayIf(was.Suspend && !is.Suspend, "It takes in jobs again.")
+	p.refuse(p.head.observes() && !p.base.observes(), "mode", "mode never goes back to Observe: suspend the pool, or make another")
+	p.sayIf(p.base.observes() && !p.head.observes(), "It acts on what it decides from now on, and takes in jobs.")
+}
+
+// rollouts are how runners of a template replace those of another.
+var rollouts = map[v1alpha1.UpdateStrategy]string{
+	v1alpha1.OnIdle:        "No runner ends for it (OnIdle): each is of the new template from the next job on.",
+	v1alpha1.Recreate:      "Runners without a job are ended at once and made anew (Recreate); busy ones finish.",
+	v1alpha1.RollingUpdate: "Runners without a job are replaced in steps; busy ones finish.",
 }
 
 func (p *pair) template() {
-	r := p.rollout
-	switch {
-	case r == nil:
-	case p.formerDenied:
+	switch r := p.rollout; {
+	case r == nil || p.formerDenied:
 	case p.isRefused():
 		p.say("Policies deny it, or can't be asked: runners go on with the former template.")
 	case r.Hold:
 		p.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
-	case r.Strategy == v1alpha1.OnIdle:
-		p.say("No runner ends for it (OnIdle): each is of the new template from the next job on.")
-	case r.Strategy == v1alpha1.Recreate:
-		p.say("Runners without a job are ended at once and made anew (Recreate); busy ones finish.")
 	default:
-		p.say("Runners without a job are replaced in steps; busy ones finish.")
+		p.say("%s", rollouts[r.Strategy])
 	}
 }
 
@@ -335,27 +302,14 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 // rolls says whether runners are replaced.
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
-// numbers tells what other limits do.
+// numbers tells what another max does to jobs: the numbers stand with the limits.
 func (p *pair) numbers() {
 	before, after := p.before.limits.Effective, p.after.limits.Effective
 	if before == nil || after == nil {
 		return
 	}
-	switch {
-	case after.Max > before.Max && after.Max == v1alpha1.UnboundedMax:
-		p.say("Nothing bounds how many runners there are any more; it was %s.", wording.Max(before.Max))
-	case after.Max < before.Max && before.Max == v1alpha1.UnboundedMax:
-		p.say("At most %s, where nothing bounded them: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"))
-	case after.Max < before.Max:
-		p.say("At most %s instead of %s: jobs that were accepted are served, and wait beyond that.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
-	case after.Max > before.Max:
-		p.say("At most %s instead of %s.", wording.Count(after.Max, "runner"), wording.Max(before.Max))
-	case p.later == "" && p.head.Spec.Scale.Numbers().Max != p.base.Spec.Scale.Numbers().Max:
-		p.say("The declared max has no effect: %s holds, as before.", wording.Max(after.Max))
-	}
-	if was, is := floor(*before), floor(*after); was != is {
-		p.say("%s without any job instead of %s.", capital(wording.Count(int(is), "runner")), wording.Max(was))
-	}
+	p.sayIf(after.Max < before.Max, "Jobs that were accepted are served, and others wait beyond the lower max.")
+	p.sayIf(after.Max > before.Max && after.Max == v1alpha1.UnboundedMax, "Nothing bounds how many runners there are any more.")
 }
 
 // floor is how many runners there are without any job.

@@ -99,7 +99,7 @@ func (s *side) poolsOn(name string) []string {
 func (c *comparison) deletedConnection(shown *Connection, name string) {
 	if left := len(shown.Pools); left > 0 {
 		shown.Class = Replaced
-		shown.Effects = append(shown.Effects, Agreeing(left, "pool", "still names", "still name")+" it: no runners register, and jobs that wait for them are lost.")
+		say(&shown.Effects, true, "%s it: no runners register, and jobs that wait for them are lost.", Agreeing(left, "pool", "still names", "still name"))
 	}
 	shown.Pools = append(shown.Pools, c.base.poolsOn(name)...)
 	slices.Sort(shown.Pools)
@@ -109,23 +109,17 @@ func (c *comparison) deletedConnection(shown *Connection, name string) {
 // changedConnection tells what a change does.
 func (c *comparison) changedConnection(s *Connection, before, after *connection) {
 	s.Class = classesOf(&Pool{Fields: s.Fields})[0]
-	say := func(format string, args ...any) { s.Effects = append(s.Effects, fmt.Sprintf(format, args...)) }
 	if before.Spec.URL != after.Spec.URL {
 		refused := c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
-		say("%s; jobs that wait for them on %s are lost then.", refused, before.Spec.URL)
+		say(&s.Effects, true, "%s; jobs that wait for them on %s are lost then.", refused, before.Spec.URL)
 	}
-	if was, is := credentials(before), credentials(after); was != is {
-		say("It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", is, was, wording.Count(len(s.Pools), "pool"))
-	}
-	if !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA) {
-		say("It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.")
-	}
-	if lost := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces); len(lost) > 0 {
-		say("Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))
-	}
-	if gained := beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces); len(gained) > 0 {
-		say("Pools of the namespaces %s may use it.", namespaces(gained))
-	}
+	was, is := credentials(before), credentials(after)
+	say(&s.Effects, was != is, "It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", is, was, wording.Count(len(s.Pools), "pool"))
+	say(&s.Effects, !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA),
+		"It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.")
+	lost, gained := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
+	say(&s.Effects, len(lost) > 0, "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))
+	say(&s.Effects, len(gained) > 0, "Pools of the namespaces %s may use it.", namespaces(gained))
 }
 
 // beyond are the namespaces that a list allows and another doesn't.

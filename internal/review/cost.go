@@ -238,16 +238,27 @@ func (t *Cost) add(p *pair) {
 
 // add adds the amounts of a pool, which are nil if nobody knows its rate.
 func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
-	if o == nil {
+	switch {
+	case o == nil:
 		*unknown = append(*unknown, name)
 		return
-	}
-	a.Min, a.Typical = cents(a.Min+o.Min), cents(a.Typical+o.Typical)
-	if o.Max == nil {
+	case o.Max == nil:
 		*unbounded = append(*unbounded, name)
-		return
+		o = &Amounts{o.Min, o.Typical, new(float64)}
 	}
-	*a.Max = cents(*a.Max + *o.Max)
+	*a = *a.Plus(o)
+}
+
+// Plus adds amounts; nil if either isn't known. There is no max if either has none.
+func (a *Amounts) Plus(o *Amounts) *Amounts {
+	if a == nil || o == nil {
+		return nil
+	}
+	sum := &Amounts{Min: cents(a.Min + o.Min), Typical: cents(a.Typical + o.Typical)}
+	if a.Max != nil && o.Max != nil {
+		sum.Max = new(cents(*a.Max + *o.Max))
+	}
+	return sum
 }
 
 // assumptions that amounts rest on.
@@ -303,15 +314,30 @@ func (c *comparison) excess(s *side) float64 {
 	for _, p := range sharers {
 		alone += p.profile.most * p.rate
 	}
-	moments := momentsOf(sharers)
+	moments, answers := momentsOf(sharers), map[string]float64{}
 	for i, at := range moments {
 		end := s.in.At.Add(lookout)
 		if i+1 < len(moments) {
 			end = moments[i+1]
 		}
-		together += float64(end.Sub(at)) / float64(lookout) * s.fill(c, sharers, at)
+		asked := numbersAt(sharers, at)
+		if _, known := answers[asked]; !known {
+			answers[asked] = s.fill(c, sharers, at)
+		}
+		together += float64(end.Sub(at)) / float64(lookout) * answers[asked]
 	}
 	return max(0, alone-together)
+}
+
+// numbersAt are those that rules of pools are asked about, and the time where they read it.
+func numbersAt(sharers []*judgement, at time.Time) string {
+	var all []any
+	for _, j := range sharers {
+		if all = append(all, j.pool.plan.At(at, j.pool.Spec.Scale).Scale); j.pool.bound.Needs().Clock {
+			all = append(all, at)
+		}
+	}
+	return fmt.Sprint(all...)
 }
 
 // momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.

@@ -78,19 +78,19 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{pool: p, digest: p.bound.Digest(), profile: &profile{}}
 	j.asked = s.scaling(ctx, p, s.in.At)
 	j.limits = s.limits(p, j.asked)
-	j.addFailures(p, j.asked.answer.Failures)
+	j.addFailures(s, j.asked.answer.Failures)
 	question, err := TemplateInput(p.RunnerPool, s.network(p))
 	if err != nil {
 		j.diagnostics = append(j.diagnostics, p.object.Diagnostic("", err.Error()))
 		return j
 	}
 	verdict := p.bound.Template(ctx, question)
-	j.add(s, p, Deny, verdict.Denials)
-	j.add(s, p, Warn, verdict.Warnings)
-	j.addFailures(p, verdict.Failures)
+	j.add(s, Deny, verdict.Denials...)
+	j.add(s, Warn, verdict.Warnings...)
+	j.addFailures(s, verdict.Failures)
 	j.unasked = len(verdict.Failures) > 0
 	for _, a := range verdict.Audit {
-		j.findings = append(j.findings, Finding{Level: Audit, At: *p.at(), PolicyFinding: auditFinding(a.Policy, a.Message)})
+		j.add(s, Audit, unruled(a.Policy, a.Message))
 	}
 	return j
 }
@@ -104,24 +104,26 @@ func (s *side) denies(ctx context.Context, p *pair) bool {
 	return len(p.head.bound.Template(ctx, question).Denials) > 0
 }
 
-func auditFinding(ref, message string) v1alpha1.PolicyFinding {
+// unruled is what is said of a policy, and by none of its rules.
+func unruled(ref, message string) v1alpha1.PolicyFinding {
 	return v1alpha1.PolicyFinding{Message: message, Rule: v1alpha1.RuleReference{Policy: ref}}
 }
 
-func (j *judgement) add(s *side, p *pool, level Level, findings []v1alpha1.PolicyFinding) {
+// add adds findings, each once: scaling and template rules may fail at the same.
+func (j *judgement) add(s *side, level Level, findings ...v1alpha1.PolicyFinding) {
 	for _, f := range findings {
-		f.Rule = s.locate(f.Rule)
-		j.findings = append(j.findings, Finding{Level: level, PolicyFinding: f, At: findingPlace(p, f.Path)})
+		if f.Rule.Name != "" {
+			f.Rule = s.locate(f.Rule)
+		}
+		if finding := (Finding{Level: level, PolicyFinding: f, At: findingPlace(j.pool, f.Path)}); !slices.Contains(j.findings, finding) {
+			j.findings = append(j.findings, finding)
+		}
 	}
 }
 
-// addFailures adds failures, each once: scaling and template rules may fail at the same.
-func (j *judgement) addFailures(p *pool, failures []policy.Failure) {
+func (j *judgement) addFailures(s *side, failures []policy.Failure) {
 	for _, f := range failures {
-		finding := auditFinding(f.Policy, fmt.Sprintf("%s: %s", f.Kind, f.Message))
-		if !slices.ContainsFunc(j.findings, func(other Finding) bool { return other.Level == Failure && other.PolicyFinding == finding }) {
-			j.findings = append(j.findings, Finding{Level: Failure, PolicyFinding: finding, At: *p.at()})
-		}
+		j.add(s, Failure, unruled(f.Policy, fmt.Sprintf("%s: %s", f.Kind, f.Message)))
 	}
 }
 

@@ -5,8 +5,6 @@ package review
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,31 +65,21 @@ func specOf(p *v1alpha1.RunnerPool) *compile.Object {
 
 // judge tells what the change does to what runs.
 func (l *Live) judge(p *pair) {
-	say := func(format string, args ...any) { l.Effects = append(l.Effects, fmt.Sprintf(format, args...)) }
-	free := int(l.Runners.Idle + l.Runners.Pending)
-	switch {
-	case p.base != nil && p.base.observes():
-	case p.shown.Class() == Replaced:
-		if l.Jobs > l.Runners.Busy {
-			say("%s for it now without a runner: such jobs %s.", Agreeing(int(l.Jobs-l.Runners.Busy), "job", "waits", "wait"), p.base.fate())
-		}
-		say("%s without a job: ended. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
-	case p.shown.rolls():
-		say("%s without a job: replaced. %s busy: each finishes its job.", are(free), are(int(l.Runners.Busy)))
+	free, busy := are(int(l.Runners.Idle+l.Runners.Pending)), are(int(l.Runners.Busy))
+	isReplaced := p.shown.Class() == Replaced
+	if p.base == nil || !p.base.observes() {
+		waits := int(l.Jobs - l.Runners.Busy)
+		say(&l.Effects, isReplaced && waits > 0, "%s for it now without a runner: such jobs %s.", Agreeing(waits, "job", "waits", "wait"), cmp.Or(p.base, p.head).fate())
+		say(&l.Effects, isReplaced, "%s without a job: ended. %s busy: each finishes its job.", free, busy)
+		say(&l.Effects, !isReplaced && p.shown.rolls(), "%s without a job: replaced. %s busy: each finishes its job.", free, busy)
 	}
 	if p.after == nil || p.after.limits.Effective == nil {
 		return
 	}
 	most := p.after.limits.Effective.Max
-	if over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most; over > 0 {
-		say("%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
-	}
-	if late := l.Jobs - most; late > 0 {
-		say("%s now: beyond %d at once they wait.", wording.Count(int(l.Jobs), "job"), most)
-	}
-	if d := slices.IndexFunc(p.shown.Findings, func(f Finding) bool { return f.State == New && f.Level == Deny }); d >= 0 && p.base != nil {
-		say("What runs goes on with the revision that was allowed; new runners are of that, too.")
-	}
+	over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most
+	say(&l.Effects, over > 0, "%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
+	say(&l.Effects, l.Jobs > most, "%s now: beyond %d at once they wait.", wording.Count(int(l.Jobs), "job"), most)
 }
 
 func are(n int) string { return Agreeing(n, "runner", "is", "are") }

@@ -51,7 +51,7 @@ func TestWhatRunsIsTold(t *testing.T) {
 			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"a denial": {files{"p.cue": newImage, "d.rego": change(t, denyOld, `"runner:1"`, `"runner:2"`)}, nil, []string{
-			"20 8/4 []", "What runs goes on with the revision that was allowed; new runners are of that, too.",
+			"20 8/4 []",
 		}},
 		"a cluster that is not the base": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) {
 			pools["ci/linux"].Spec.Suspend, pools["ci/linux"].Spec.Scale.Max = true, nil

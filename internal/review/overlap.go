@@ -13,17 +13,9 @@ import (
 // maxOverlaps bounds how many pairs are told of.
 const maxOverlaps = 100
 
-// contender is a pool as a job sees it.
-type contender struct {
-	*pool
-	jobmatch.Pool
-	labels []string
-}
-
 // findOverlaps looks for pairs of pools that the same jobs are for at the head and weren't at the base. A job that asks for all labels
 // of one pool is also for each other that has these and more.
 func (c *comparison) findOverlaps() {
-	before, after := c.base.contenders, c.head.contenders
 	left := 0
 	for i, p := range c.pairs {
 		if !p.redeclared() {
@@ -33,13 +25,12 @@ func (c *comparison) findOverlaps() {
 			if o.head == nil || i == j || j < i && o.redeclared() { // the other has looked at the pair
 				continue
 			}
-			this, other := after[p.head.name()], after[o.head.name()]
 			switch {
-			case !this.overlaps(other) || overlapped(p, o, before):
+			case !p.overlaps(o):
 			case len(c.result.Overlaps) == maxOverlaps:
 				left++
 			default:
-				c.result.Overlaps = append(c.result.Overlaps, overlapOf(this, other))
+				c.result.Overlaps = append(c.result.Overlaps, overlapOf(p.head, o.head))
 			}
 		}
 	}
@@ -48,29 +39,29 @@ func (c *comparison) findOverlaps() {
 	}
 }
 
+// overlaps says whether the same jobs are for both at the head, and weren't at the base.
+func (p *pair) overlaps(o *pair) bool {
+	return p.head.overlaps(o.head) && (p.base == nil || o.base == nil || !p.base.overlaps(o.base))
+}
+
 // redeclared says whether the head has the pool, and not as the base has it.
 func (p *pair) redeclared() bool {
 	return p.head != nil && p.shown.Change != Same && p.shown.Change != Moved
 }
 
-// overlapped says whether two pools overlapped at the base.
-func overlapped(p, other *pair, before map[string]*contender) bool {
-	return p.base != nil && other.base != nil && before[p.base.name()].overlaps(before[other.base.name()])
-}
-
-func (s *side) contenderOf(p *pool) *contender {
-	labels := p.GetRunnerLabels()
+// readJobs fills in which jobs a pool is for.
+func (s *side) readJobs(p *pool) {
+	p.match, p.asked = jobmatch.Of(p.RunnerPool, s.scopeOf(p)), p.GetRunnerLabels()
 	if p.isREST() {
-		labels = p.GetRegisteredLabels()
+		p.asked = p.GetRegisteredLabels()
 	}
-	return &contender{pool: p, Pool: jobmatch.Of(p.RunnerPool, s.scopeOf(p)), labels: labels}
 }
 
 // takers name the other pools of the side that jobs are for which ask for a label, and are otherwise as those of a pool.
-func (s *side) takers(as *contender, label string) []string {
+func (s *side) takers(as *pool, label string) []string {
 	var names []string
 	for _, p := range s.order {
-		if o := s.contenders[p.name()]; p.name() != as.name() && !p.rests() && o.Bears([]string{label}) && as.competes(o) {
+		if p.name() != as.name() && !p.rests() && p.match.Bears([]string{label}) && as.competes(p) {
 			names = append(names, p.name())
 		}
 	}
@@ -88,22 +79,23 @@ func (s *side) scopeOf(p *pool) jobmatch.Scope {
 }
 
 // overlaps says whether there are jobs for both.
-func (a *contender) overlaps(b *contender) bool {
-	return a.competes(b) && (a.Bears(b.labels) || b.Bears(a.labels))
+func (p *pool) overlaps(o *pool) bool {
+	return p.competes(o) && (p.match.Bears(o.asked) || o.match.Bears(p.asked))
 }
 
 // competes says whether there are jobs for both, if their labels are the same.
-func (a *contender) competes(b *contender) bool {
+func (p *pool) competes(o *pool) bool {
+	a, b := p.match, o.match
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return false
 	}
-	return a.Spec.GetMode() == b.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
+	return p.Spec.GetMode() == o.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
 }
 
-func overlapOf(p, other *contender) Overlap {
-	labels := p.labels
-	if !other.Bears(labels) {
-		labels = other.labels
+func overlapOf(p, other *pool) Overlap {
+	labels := p.asked
+	if !other.match.Bears(labels) {
+		labels = other.asked
 	}
 	path := "spec.labels"
 	if len(p.Spec.Labels) == 0 {

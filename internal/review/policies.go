@@ -106,7 +106,7 @@ func (c *comparison) warnOfPolicy(ref string) {
 	var freed []string
 	for _, p := range c.pairs {
 		if p.head != nil && isEnforced(before, p.base) && !isEnforced(after, p.base) {
-			freed = append(freed, p.name()+looser(p.before.limits.Effective, p.after.limits))
+			freed = append(freed, p.name())
 		}
 	}
 	what := ref + " selects other pools"
@@ -131,11 +131,9 @@ func (c *comparison) warnOfLabels() {
 		labelled := *p.head
 		labelled.input.Labels = p.base.input.Labels
 		labelled.bound = c.head.set.For(labelled.input)
-		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 {
-			if words := looser(&a.answer.Scale, p.after.limits); words != "" {
-				labels := strings.Join(gone, ", ")
-				freed[labels] = append(freed[labels], p.name()+words)
-			}
+		if a := c.head.scaling(c.ctx, &labelled, c.in.At); len(a.answer.Failures) == 0 && isLooser(p.after.limits.Effective, a.answer.Scale) {
+			labels := strings.Join(gone, ", ")
+			freed[labels] = append(freed[labels], p.name())
 		}
 	}
 	for _, labels := range slices.Sorted(maps.Keys(freed)) {
@@ -158,35 +156,17 @@ func (p *pair) goneLabels() []string {
 	return gone
 }
 
-// looser says which numbers in force keep less than others; empty if none does, or nobody knows.
-func looser(than *policy.Scale, now *Limits) string {
-	if than == nil || now.Effective == nil {
-		return ""
-	}
-	var words []string
-	if now.Effective.Max > than.Max {
-		words = append(words, fmt.Sprintf("max %s → %s", wording.Max(than.Max), wording.Max(now.Effective.Max)))
-	}
-	if now.Effective.Min < than.Min {
-		words = append(words, fmt.Sprintf("min %d → %d", than.Min, now.Effective.Min))
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(words, ", ") + ")"
+// isLooser says whether numbers in force, if anybody knows them, keep a pool from less than others.
+func isLooser(now *policy.Scale, than policy.Scale) bool {
+	return now != nil && (now.Max > than.Max || now.Min < than.Min)
 }
 
-// warnOfFreed warns of pools, each with words on its numbers, that are free of something by a name.
+// warnOfFreed warns of pools that are free of something by a name.
 func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 	if len(pools) == 0 {
 		return
 	}
-	freed := Consequence{Class: "Freed", Text: name}
-	for _, pool := range pools {
-		pool, _, _ = strings.Cut(pool, " ")
-		freed.count(pool)
-	}
-	c.result.freed = append(c.result.freed, freed)
+	c.result.freed = append(c.result.freed, Consequence{Class: "Freed", Text: name, Count: len(pools), Pools: pools[:min(len(pools), maxNamed)]})
 	free := Agreeing(len(pools), "pool", "is", "are")
 	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s free of %s: %s.", what, free, of, wording.List(pools, maxNamed)))
 }

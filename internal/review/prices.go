@@ -11,9 +11,7 @@ import (
 	"io"
 	"math"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -25,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/quota"
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 const (
@@ -120,23 +119,10 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	return p, nil
 }
 
-var yamlLine = regexp.MustCompile(`\bline (\d+): ?`)
-
 // yamlProblems are what the parser doesn't like.
-func yamlProblems(file string, err error) []v1alpha1.Diagnostic {
-	messages := []string{err.Error()}
-	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
-		messages = several.Errors
-	}
-	var diagnostics []v1alpha1.Diagnostic
-	for _, message := range messages {
-		line := 1
-		if found := yamlLine.FindStringSubmatch(message); found != nil {
-			line, _ = strconv.Atoi(found[1]) // they are digits
-		}
-		message = strings.TrimPrefix(yamlLine.ReplaceAllString(message, ""), "yaml: ")
-		message = strings.TrimSuffix(message, " in type review.Prices")
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: line, Column: 1, Message: message})
+func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
+	for _, p := range yamldoc.Problems(err) {
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: p.Line, Column: 1, Message: strings.TrimSuffix(p.Message, " in type review.Prices")})
 	}
 	return diagnostics
 }

@@ -49,20 +49,19 @@ type decided struct {
 	Failures []policy.Failure         `json:"failures"`
 }
 
-// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. Records
-// aren't nil, though there may be none. It returns how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is read:
+// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns
+// how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is read:
 // 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
 	lines := bufio.NewReaderSize(limited, maxRecord)
-	records = []Record{}
 	for {
 		text, tooLong, err := lines.ReadLine()
 		for more := tooLong; more; {
 			_, more, err = lines.ReadLine()
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, 0, fmt.Errorf("reading recorded decisions: %w", err)
+			return nil, 0, err
 		}
 		switch record, isDecision, ok := parseRecord(text); {
 		case ok && !tooLong:

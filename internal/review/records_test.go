@@ -94,9 +94,6 @@ func TestRecordedDecisionsAreJudgedAgain(t *testing.T) {
 			[]string{strings.ReplaceAll(logLine(t, 1, 5, as50), `"ci"`, `"elsewhere"`)},
 			[]string{"0 judged, 1 skipped, 0 differ, 0 drifted, 00:00 to 00:00", "1 unbound"},
 		},
-		"no decision": {
-			files{}, files{}, []string{`{"msg": "something else"}`}, []string{"0 judged, 0 skipped, 0 differ, 0 drifted, 00:00 to 00:00"},
-		},
 		"a policy that fails": {
 			files{"r.rego": ceiling}, files{"r.rego": change(t, ceiling, `"atMost": 60`, `"atMost": "many"`)}, []string{logLine(t, 1, 5, as50)},
 			[]string{

@@ -246,8 +246,6 @@ type Pool struct {
 	Findings []Finding `json:"findings,omitempty"`
 	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
 	Rollout *Rollout `json:"rollout,omitempty"`
-	// Schedule is what schedules make of the numbers; nil if they make the same of them.
-	Schedule *Schedule `json:"schedule,omitempty"`
 	// Cost by month; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
 	// Live is what runs now; nil unless it was asked for.
@@ -363,12 +361,6 @@ type Rollout struct {
 	Canary         int32 `json:"canary"`
 	// Reasons of the rules that bound it.
 	Reasons []string `json:"reasons,omitempty"`
-}
-
-// Schedule is what schedules make of a pool's numbers within seven days from the time of the review.
-type Schedule struct {
-	Before []Span `json:"before,omitempty"`
-	After  []Span `json:"after,omitempty"`
 }
 
 // Span is a time with the same numbers.

@@ -191,12 +191,11 @@ func (c *comparison) describe(p *pair) {
 		p.denied()
 	case p.head == nil:
 		s.Change, s.Classes = Deleted, []Class{Replaced}
-		p.deleted()
+		p.say("%s", p.base.goes())
 	default:
 		c.compareFields(p)
 	}
 	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
-	s.Schedule = c.compareSchedules(p)
 }
 
 // compareFields says what differs between the sides of a pool, and what that does.

@@ -284,7 +284,6 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "r.rego": ceiling}, files{"p.cue": change(t, linux, "max: 50", "max: 80"), "r.rego": ceiling},
 			[]string{
 				"Allowed", `Changed linux [Limits] from ""`, "  spec.scale.max 50 -> 80 p.cue:8 p.cue:8", "  0/2/50 0/2/50 -> 0/2/80 0/2/60 max<60 by r.rego:5",
-				"  : At most 60 runners instead of 50.",
 			},
 		},
 		"template": {
@@ -363,7 +362,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, `"acme"`, `"other"`)},
 			[]string{
 				"Allowed", `Changed linux [Replaced] from ""`, `  spec.connectionRef.name "acme" -> "other" p.cue:7 p.cue:7`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Its scale set on ci/acme is deleted once its runners are done, and made anew on ci/other: jobs that wait for it are lost.",
+				"  : It moves from ci/acme to ci/other. Runners without a job end, busy ones finish; jobs that wait for it are lost.",
 			},
 		},
 		"registration": {
@@ -394,7 +393,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": two, "r.rego": ceiling}, files{"p.cue": two, "r.rego": change(t, ceiling, "60", "20")},
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/20 max<20 by r.rego:5",
-				"  : At most 20 runners instead of 50: jobs that were accepted are served, and wait beyond that.",
+				"  : Jobs that were accepted are served, and others wait beyond the lower max.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
@@ -472,7 +471,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": two}, files{"p.cue": linux},
 			[]string{
 				"Allowed", `Deleted windows [Replaced] from ""`, "  0/0/5 0/0/5 -> -",
-				`  : Runners without a job end, busy ones finish; then its scale set is deleted on GitHub. Jobs that wait for it are lost.`,
+				`  : Runners without a job end, busy ones finish; jobs that wait for it are lost.`,
 			},
 		},
 		"renamed": {
@@ -480,7 +479,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Allowed", `Renamed tux [Replaced Limits] from "ci/linux"`, `  metadata.name "linux" -> "tux" p.cue:6 p.cue:6`, "  spec.scale.idle 2 -> 3 p.cue:9 p.cue:9",
 				"  0/2/50 0/2/50 -> 0/3/50 0/3/50",
-				"  : To the cluster it is another pool: the former is deleted and this one is made. Jobs that wait for the former are lost; busy runners finish.",
+				"  : To the cluster it is another pool: this one is made, and the former is deleted. Runners without a job end, busy ones finish; jobs that wait for it are lost.",
 			},
 		},
 		"broken": {
@@ -539,18 +538,18 @@ func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 		want       []string
 	}{
 		"REST, on another connection": {rest, moved(rest), []string{
-			"Runners without a job are replaced by ones of ci/other, busy ones finish: jobs that wait on ci/acme stay queued until other runners take them.",
+			"It moves from ci/acme to ci/other. Runners without a job end, busy ones finish; jobs that wait for it stay queued until other runners take them.",
 			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
 			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
 		"REST, under another name": {rest, renamed(rest), []string{
-			"To the cluster it is another pool: the former is deleted and this one is made. Jobs that wait for the former stay queued until other runners take them; busy runners finish.",
+			"To the cluster it is another pool: this one is made, and the former is deleted. Runners without a job end, busy ones finish; jobs that wait for it stay queued until other runners take them.",
 			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
 			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
 		}},
-		"observed, on another connection": {watching, moved(watching), []string{"It only observes, from now on on ci/other: no runner goes."}},
+		"observed, on another connection": {watching, moved(watching), []string{"It moves from ci/acme to ci/other. It only observes: no runner goes."}},
 		"observed, under another name": {watching, renamed(watching), []string{
-			"To the cluster it is another pool: the former is deleted and this one is made. It only observed: no runner goes.",
+			"To the cluster it is another pool: this one is made, and the former is deleted. It only observes: no runner goes.",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
@@ -28,7 +29,6 @@ type side struct {
 	policies    map[string]*Policy
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
-	contenders  map[string]*contender
 	switches    map[string][]time.Time // see switchesOf
 }
 
@@ -40,6 +40,9 @@ type pool struct {
 	// input is what policies are told of it, with the numbers that it declares by itself.
 	input policy.Pool
 	bound *policy.Bound
+	// match is the pool as jobs see it, and asked are the labels that they ask for.
+	match jobmatch.Pool
+	asked []string
 	// usage is what its rules read of an idle fleet.
 	usage policy.Usage
 	// last decision, which holds while a policy fails; nil if it isn't known.
@@ -79,7 +82,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), contenders: map[string]*contender{}, switches: map[string][]time.Time{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -98,7 +101,7 @@ func open(s *Side, in *Input) (*side, error) {
 	o.set = policy.NewSet(loaded...)
 	fleet := o.idleFleet()
 	for _, p := range o.order {
-		o.contenders[p.name()] = o.contenderOf(p)
+		o.readJobs(p)
 		p.bound = o.set.For(p.input)
 		p.usage = fleet.Usage(p.input, p.bound.Needs())
 	}

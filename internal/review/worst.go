@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
@@ -74,15 +76,7 @@ func Worst(r *Result) []Consequence {
 		w.addPools(c, "freed of "+c.Text)
 	}
 	w.pools(poolConsequences[1]...)
-	connections, policies := map[Change]int{}, map[Change]int{}
-	for _, c := range r.Connections {
-		connections[c.Change]++
-	}
-	for _, p := range r.Policies {
-		policies[p.Change]++
-	}
-	w.others("Connections", "%s deleted", "connection", connections[Deleted])
-	w.others("Policies", "%s deleted", "policy", policies[Deleted])
+	w.besides(Deleted)
 	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
 	if fell {
 		w.limits()
@@ -94,11 +88,8 @@ func Worst(r *Result) []Consequence {
 	w.cost()
 	w.pools(poolConsequences[2]...)
 	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
-	for _, change := range []Change{Changed, Added} {
-		words := "%s " + strings.ToLower(string(change))
-		w.others("Connections", words, "connection", connections[change])
-		w.others("Policies", words, "policy", policies[change])
-	}
+	w.besides(Changed)
+	w.besides(Added)
 	if r.Prices != nil {
 		w.others("Prices", "%s changed", "price", len(r.Prices.Fields))
 	}
@@ -111,6 +102,15 @@ type worst struct {
 }
 
 func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
+
+// besides counts the connections and policies of which something becomes.
+func (w *worst) besides(change Change) {
+	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
+	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
+	words := "%s " + strings.ToLower(string(change))
+	w.others("Connections", words, "connection", len(connections))
+	w.others("Policies", words, "policy", len(policies))
+}
 
 // problems are what keeps a side from being read.
 func (w *worst) problems() {
@@ -146,7 +146,9 @@ func (w *worst) count(class string, of func(*Pool) bool) Consequence {
 	c := Consequence{Class: class}
 	for i := range w.result.Pools {
 		if p := &w.result.Pools[i]; of(p) {
-			c.count(wording.Qualified(p.Namespace, p.Name))
+			if c.Count++; c.Count <= maxNamed {
+				c.Pools = append(c.Pools, wording.Qualified(p.Namespace, p.Name))
+			}
 		}
 	}
 	return c
@@ -164,12 +166,6 @@ func (w *worst) addPools(c Consequence, words string) {
 	}
 	c.Text = number + " " + words
 	w.add(c)
-}
-
-func (c *Consequence) count(name string) {
-	if c.Count++; c.Count <= maxNamed {
-		c.Pools = append(c.Pools, name)
-	}
 }
 
 // limits tell of numbers in force: of max all together.
@@ -265,7 +261,7 @@ func maxWords(n int64) string {
 	if n >= v1alpha1.UnboundedMax {
 		return wording.Max(v1alpha1.UnboundedMax)
 	}
-	return thousands(strconv.FormatInt(n, 10))
+	return humanize.Comma(n)
 }
 
 // signed writes what was added or taken off.
@@ -281,13 +277,5 @@ func Money(v float64) string {
 	if math.Abs(v) < 100 {
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	}
-	return thousands(strconv.FormatFloat(v, 'f', 0, 64))
-}
-
-// thousands writes the digits of a whole number in groups of three.
-func thousands(digits string) string {
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return humanize.Comma(int64(math.RoundToEven(v)))
 }

@@ -75,7 +75,7 @@ type Evaluator struct {
 }
 
 // NewEvaluator returns an Evaluator that executes the running binary, at most as many children at once, and a
-// spare one. None runs before there is something to ask.
+// spare one if there are several. None runs before there is something to ask.
 func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -286,13 +286,15 @@ func (e *Evaluator) take(namespace, program string) (*process, error) {
 	return p, nil
 }
 
-// fresh returns a child that was never asked anything, and has the next one started.
+// fresh returns a child that was never asked anything, and has the next one started, unless one is enough: a command would pay for two.
 func (e *Evaluator) fresh() (*process, error) {
 	e.mu.Lock()
 	p := e.spare
 	e.spare = nil
 	e.mu.Unlock()
-	go e.prepare()
+	if e.children > 1 {
+		go e.prepare()
+	}
 	if p != nil && !p.isOver() {
 		return p, nil
 	}
@@ -320,7 +322,8 @@ func (e *Evaluator) giveBack(p *process) bool {
 	if p.isOver() {
 		return false
 	}
-	if memory, err := memoryOf(p.pid()); err != nil || memory > e.limits.Rest {
+	var err error
+	if p.rest, err = memoryOf(p.pid()); err != nil || p.rest > e.limits.Rest {
 		p.kill()
 		return err == nil
 	}

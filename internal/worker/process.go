@@ -42,6 +42,7 @@ type process struct {
 	stderr   *capped
 	requests int
 	has      map[string]bool // the programs that it has loaded
+	rest     uint64          // the memory that it has while it is asked nothing; 0 before it was asked anything
 	// namespace that it was asked for last, and who is told when what is asked takes more than is usual.
 	namespace string
 	onSlow    func()
@@ -192,9 +193,12 @@ func (p *process) watch(ctx context.Context, most Limit) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := memoryOf(p.pid())
-	if err != nil {
-		return nil, err
+	memory := p.rest
+	p.rest = 0 // what it is asked makes it grow
+	if memory == 0 {
+		if memory, err = memoryOf(p.pid()); err != nil {
+			return nil, err
+		}
 	}
 	w := &watcher{done: make(chan struct{})}
 	w.looks.Add(1)

@@ -7,7 +7,10 @@ package yamldoc
 
 import (
 	"errors"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -34,4 +37,30 @@ func Object(text []byte) (map[string]any, error) {
 
 func hasAlias(node *yamlv3.Node) bool {
 	return node.Kind == yamlv3.AliasNode || slices.ContainsFunc(node.Content, hasAlias)
+}
+
+// Problem is something that a parser of YAML doesn't like, and the line where that is.
+type Problem struct {
+	Line    int
+	Message string
+}
+
+var atLine = regexp.MustCompile(`\bline (\d+): ?`)
+
+// Problems reads what a parser says: each of several is one of its own.
+func Problems(err error) []Problem {
+	messages := []string{err.Error()}
+	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
+		messages = several.Errors
+	}
+	var problems []Problem
+	for _, message := range messages {
+		p := Problem{Line: 1}
+		if found := atLine.FindStringSubmatch(message); found != nil {
+			p.Line, _ = strconv.Atoi(found[1]) // they are digits
+		}
+		p.Message = strings.TrimPrefix(atLine.ReplaceAllString(message, ""), "yaml: ")
+		problems = append(problems, p)
+	}
+	return problems
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// firstPause and longestPause bound the time between two looks, which grows by a fifth with each: what takes long is looked
+// firstPause and longestPause bound the time between two looks, which grows by half with each: what takes long is looked
 // at less often, as looks cost the API server more than what they look at.
-const firstPause, longestPause = 50 * time.Millisecond, 300 * time.Millisecond
+const firstPause, longestPause = 50 * time.Millisecond, 500 * time.Millisecond
 
 // Until looks again and again until check returns nil, for a time at most. What it
 // complained of last, while there was time, is part of the error.
@@ -29,7 +29,7 @@ func Until(ctx context.Context, limit time.Duration, check func(context.Context)
 		}
 		select {
 		case <-time.After(pause):
-			pause = min(pause*6/5, longestPause)
+			pause = min(pause*3/2, longestPause)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), complaint)
 		}

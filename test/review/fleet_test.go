@@ -81,26 +81,6 @@ type fleet struct {
 	places map[string]string // FILE:LINE by what stands there
 }
 
-func (f *fleet) clone() *fleet {
-	c := *f
-	c.pools, c.files, c.places = nil, map[string]string{}, map[string]string{}
-	for _, p := range f.pools {
-		q := *p
-		q.labels, q.windows = slices.Clone(p.labels), slices.Clone(p.windows)
-		c.pools = append(c.pools, &q)
-	}
-	c.rules.grants, c.rules.ceilings, c.consent = maps.Clone(f.rules.grants), maps.Clone(f.rules.ceilings), slices.Clone(f.consent)
-	if f.rules.quiet != nil {
-		q := *f.rules.quiet
-		c.rules.quiet = &q
-	}
-	if f.prices != nil {
-		p := *f.prices
-		c.prices = &p
-	}
-	return &c
-}
-
 // Of fleetSize pools, those from the first row on are of a table, and those from the first guest on use a connection of another namespace.
 const firstRow, firstGuest, fleetSize = 28, 44, 48
 

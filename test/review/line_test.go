@@ -7,11 +7,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // outcome is what a pull request comes to.
@@ -298,14 +301,7 @@ func most(n int) string {
 	if n == unbounded {
 		return "unbounded"
 	}
-	return thousands(strconv.Itoa(n))
-}
-
-func thousands(digits string) string {
-	if n := len(digits) - 3; n > 0 {
-		return digits[:n] + "," + digits[n:]
-	}
-	return digits
+	return humanize.Comma(int64(n))
 }
 
 func (w *words) policies() (gone, added, changed int) {
@@ -343,7 +339,7 @@ func (w *words) money() {
 	}
 	amount := fmt.Sprintf("%.2f", size)
 	if size >= 100 {
-		amount = thousands(fmt.Sprintf("%.0f", size))
+		amount = humanize.Comma(int64(math.RoundToEven(size)))
 	}
 	text := fmt.Sprintf("%s%s EUR a month (%s%.0f %%)", sign, amount, sign, 100*size/was)
 	if w.unbound > 0 {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/corral-dev/corral/internal/cli"
+	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -33,72 +33,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type place struct {
-	File string
-	Line int
-}
-
-func (p *place) String() string {
-	if p == nil || p.File == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
-}
-
-// told is what the review tells programs.
-type told struct {
-	Verdict string
-	Head    struct {
-		Diagnostics []struct {
-			place
-			Path, Message string
-		}
-	}
-	Pools []toldPool
-	Cost  *toldCost
-}
-
-type toldPool struct {
-	Namespace, Name, Change, Former string
-	Classes                         []string
-	LosesJobs                       bool
-	HeadAt, BaseAt                  *place
-	Effects                         []string
-	Fields                          []struct {
-		Path, Class    string
-		BaseAt, HeadAt *place
-	}
-	Before, After *toldLimits
-	Findings      []struct {
-		Level, State, Code string
-		At, Rule           place
-	}
-	Cost *toldCost
-}
-
-type toldLimits struct {
-	Effective *numbers
-	Hard      bool
-	Audit     []string
-}
-
-type toldCost struct{ Before, After *amounts }
-
-func git(t *testing.T, folder string, args ...string) {
-	t.Helper()
-	c := exec.Command("git", append([]string{"-C", folder, "-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
-	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
-// commit writes a side over the folder and commits it.
-func (f *fleet) commit(t *testing.T, folder string) {
+// save writes a side to a folder.
+func (f *fleet) save(t *testing.T, folder string) {
 	t.Helper()
 	f.files, f.places = map[string]string{}, map[string]string{}
 	f.render()
-	git(t, folder, "rm", "-rq", "--ignore-unmatch", ".")
 	for name, text := range f.files {
 		file := filepath.Join(folder, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -108,12 +47,10 @@ func (f *fleet) commit(t *testing.T, folder string) {
 			t.Fatal(err)
 		}
 	}
-	git(t, folder, "add", ".")
-	git(t, folder, "commit", "-qm", "side", "--allow-empty")
 }
 
 // corral runs the command, and returns what it prints and what it writes for programs.
-func corral(t *testing.T, folder, own string) (text string, review told) {
+func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	t.Helper()
 	t.Chdir(folder)
 	written, rules := filepath.Join(t.TempDir(), "review.json"), filepath.Join(t.TempDir(), "guard.rego")
@@ -122,36 +59,32 @@ func corral(t *testing.T, folder, own string) (text string, review told) {
 	}
 	var stdout, stderr bytes.Buffer
 	root := cli.NewRoot("v1.2.3")
-	root.SetArgs([]string{"review", "--base", "HEAD^1", "--head", "HEAD", "--at", at.Format(rfc3339), "--policy", rules, "--write", "json=" + written, "--namespace", own})
+	root.SetArgs([]string{"review", "base", "head", "--at", at.Format(rfc3339), "--policy", rules, "--write", "json=" + written, "--namespace", own})
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
 	cli.Run(root)
 	data, err := os.ReadFile(written)
 	if err == nil {
-		err = json.Unmarshal(data, &review)
+		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, &stderr)
 	}
-	return stdout.String(), review
+	return stdout.String(), r
 }
 
-// facts are what is told of a pool, as the oracle puts them.
-func (p *toldPool) facts() []string {
+// factsOf are what is told of a pool, as the oracle puts them.
+func factsOf(p *review.Pool) []string {
 	facts := []string{
 		fmt.Sprintf("%s %v loses jobs: %t", p.Change, p.Classes, p.LosesJobs),
-		fmt.Sprintf("declared at %s → %s", p.BaseAt, p.HeadAt),
-		"limits " + p.Before.words() + " → " + p.After.words(),
+		fmt.Sprintf("declared at %s → %s", placed(p.BaseAt), placed(p.HeadAt)),
+		"limits " + limitsOf(p.Before) + " → " + limitsOf(p.After),
 	}
 	for _, f := range p.Fields {
-		at := f.HeadAt
-		if at == nil {
-			at = f.BaseAt
-		}
-		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, at))
+		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, placed(cmp.Or(f.HeadAt, f.BaseAt))))
 	}
 	for _, f := range p.Findings {
-		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, &f.At, &f.Rule))
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: f.Rule.Line})))
 	}
 	for _, effect := range p.Effects {
 		if from, _, ok := strings.Cut(effect, " on it has "); ok {
@@ -162,20 +95,36 @@ func (p *toldPool) facts() []string {
 	return facts
 }
 
-// seen is what is known of a pool.
-type seen struct {
-	Facts         []string
-	Before, After *amounts
+// placed is a place in the files of a side.
+func placed(p *review.Place) string {
+	if p == nil {
+		return ""
+	}
+	_, at, _ := strings.Cut(p.String(), "/")
+	return at
 }
 
-func (l *toldLimits) words() string {
+// seen is what is known of a pool.
+type seen struct {
+	Facts []string
+	Costs [2]*amounts
+}
+
+func costsOf(c *review.Cost) (costs [2]*amounts) {
+	if c != nil {
+		costs = [2]*amounts{(*amounts)(c.Before), (*amounts)(c.After)}
+	}
+	return costs
+}
+
+func limitsOf(l *review.Limits) string {
 	switch {
 	case l == nil:
 		return "none"
 	case l.Effective == nil:
 		return "undecided"
 	}
-	words := fmt.Sprint(*l.Effective)
+	words := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
 	if l.Hard {
 		words += " hard"
 	}
@@ -193,9 +142,9 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range pullRequests {
-		r := rand.New(rand.NewPCG(17, uint64(i)))
-		base := newFleet(r, []string{"", "ci"}[i%2])
-		head := base.clone()
+		own := []string{"", "ci"}[i%2]
+		r, same := rand.New(rand.NewPCG(17, uint64(i))), rand.New(rand.NewPCG(17, uint64(i)))
+		base, head := newFleet(r, own), newFleet(same, own)
 		a := &author{Rand: r, fleet: head, touched: map[int]bool{}}
 		chosen := []int{i % len(edits)}
 		for range i % 4 {
@@ -216,9 +165,8 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 func compare(t *testing.T, base, head *fleet, says []string) {
 	t.Helper()
 	folder := t.TempDir()
-	git(t, folder, "init", "-q")
-	base.commit(t, folder)
-	head.commit(t, folder)
+	base.save(t, filepath.Join(folder, "base"))
+	head.save(t, filepath.Join(folder, "head"))
 	text, got := corral(t, folder, base.own)
 	want := (&pair{base, head}).judgeAll()
 	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
@@ -227,12 +175,11 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	told, known := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		cost := cmp.Or(p.Cost, &toldCost{})
-		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{p.facts(), cost.Before, cost.After}
+		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost[0], j.cost[1]}
+			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
 		}
 	}
 	const cent = 0.011 // a half of one may be rounded either way
@@ -241,7 +188,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, d.String())
+		problems = append(problems, placed(&review.Place{File: d.File, Line: d.Line}))
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)
@@ -249,8 +196,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 		t.Errorf("problems at %v, want %v", problems, want.problems)
 	}
 	if head.broken < 0 && head.prices != nil {
-		all := toldCost{&want.cost[0], &want.cost[1]}
-		if diff := gocmp.Diff(&all, got.Cost, cmpopts.EquateApprox(0, 10*cent)); diff != "" {
+		if diff := gocmp.Diff([2]*amounts{&want.cost[0], &want.cost[1]}, costsOf(got.Cost), cmpopts.EquateApprox(0, 10*cent)); diff != "" {
 			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
