@@ -99,8 +99,11 @@ func scalingInput(o observation) scaling.Input {
 		},
 		Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
 	}
-	if o.denied != nil {
+	switch {
+	case o.denied != nil:
 		in.SuspendedReason = "the connection may not be used"
+	case o.registration.moving && !o.pool.Spec.Suspend:
+		in.SuspendedReason = "the former scale set goes first"
 	}
 	for _, x := range o.runners {
 		in.Runners = append(in.Runners, scaling.Runner{

@@ -139,9 +139,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var decided *v1alpha1.Decision
 	if err == nil {
 		decided = d.record
-		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
-		r.recordEvents(o, d)
+		measure(pool, d.plan.Desired, d.plan.Announce)
 		err = outcome(o, d, done)
+		r.recordEvents(o, d, kube.ReasonOf(err, ""))
 		known.untold = o.isOfConnection(err)
 		done.Elsewhere, done.Late = known.untold || areUnloaded(d.failures, err), o.memory.untold && !known.untold
 	}
@@ -194,14 +194,15 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents records other limits, and another phase of an update, as events.
-func (r *Reconciler) recordEvents(o observation, d *decision) {
+// recordEvents records other limits, and another phase of an update, as events, but for what Ready is about to say for the same reason.
+func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",
 			now.Min, wording.Max(now.GetMax()), now.Idle, before.Min, wording.Max(before.GetMax()), before.Idle, because(now.Bounds)))
 	}
 	before, now := o.pool.Status.Update, d.step.State
-	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase {
+	isSaid := now != nil && now.Phase == v1alpha1.UpdateRolledBack && said == v1alpha1.RolledBackReason
+	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase && !isSaid {
 		r.phaseEvent(o.pool, before, now)
 	}
 }

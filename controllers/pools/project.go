@@ -124,7 +124,7 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 
 // outcome turns what is amiss into the outcome of a pass that did all that it decided. After is the time to the next pass.
 func outcome(o observation, d *decision, done kube.Done) error {
-	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool))
+	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool), o.registration.afterlife(o.pool))
 	switch {
 	case err != nil:
 		return err

@@ -18,14 +18,14 @@ import (
 const patience = time.Minute
 
 // isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet: all its pools have it, and one event is
-// enough. What a connection in good order doesn't tell of in time is the pool's alone.
+// enough. The owner of a pool whose connection is in another namespace doesn't see that's. What a connection in good order doesn't tell of in time is the pool's alone.
 func (o observation) isOfConnection(err error) bool {
 	connection := o.registration.connection
-	if connection == nil || !isReasonOfConnection(kube.ReasonOf(err, "")) {
+	if connection == nil || o.registration.foreign || !isReasonOfConnection(kube.ReasonOf(err, "")) {
 		return false
 	}
 	if connection.Status != metav1.ConditionTrue {
-		return connection.Reason != v1alpha1.WebhookSecretMissingReason // with which pools go on
+		return connection.Reason != v1alpha1.WebhookSecretMissingReason && connection.Reason != v1alpha1.SuspendedReason // of which it doesn't warn, or pools go on
 	}
 	since := o.now
 	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && isReasonOfConnection(ready.Reason) {

@@ -152,7 +152,7 @@ func (p pass) withJob() error {
 	case p.pool == nil || !p.pool.DeletionTimestamp.IsZero():
 		return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
 	}
-	return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
+	return kube.Progress(busyRetry, "GitHub says that it has a job; the runner ends after that")
 }
 
 // recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.

@@ -236,7 +236,8 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	if startErr != nil && !kube.IsProgress(startErr) && o.StartedAt.IsZero() {
+	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before the process began
+	if startErr != nil && o.StartedAt.IsZero() && !isKnown {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
 	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // for all who look at the Runner

@@ -205,6 +205,9 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 		t.Fatalf("%d registrations after the lost answer", b.registered())
 	}
 	b.reconcile()
+	if s := b.runner().Status; s.Cause != "" || s.Reason != "registering again: the first registration's configuration was lost" {
+		t.Errorf("nothing is amiss: %+v", s)
+	}
 	b.reconcile()
 	if b.registered() != 1 || b.pod() == nil {
 		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
@@ -451,6 +454,22 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed {
 		t.Errorf("not given up: %+v", r.Status)
+	}
+}
+
+// Why its pool has no session, the pool says: the runner says what it waits for, and what it waited for when it is given up.
+func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
+	b := newBench(t)
+	b.Sets = &holder{}
+	const words = `RunnerPool "linux" has no message session yet`
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerPending || s.Reason != words || s.Cause != "" {
+		t.Errorf("it waits: %+v", s)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+words) {
+		t.Errorf("it is given up: %+v", s)
 	}
 }
 

@@ -162,7 +162,7 @@ func TestExplain(t *testing.T) {
 
 func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 	left := cluster()[1:]
-	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends after its job"} {
+	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends"} {
 		name := map[string]string{"pool": "linux", "runner": "linux-1"}[what]
 		answer, err := explainerOf(nil, left...).explain(t.Context(), subject{what, name}, time.Time{}, nil)
 		if err != nil {

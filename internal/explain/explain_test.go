@@ -279,6 +279,11 @@ func TestOfRunner(t *testing.T) {
 			r.Object.DeletionTimestamp, r.Until = new(ago(time.Second)), time.Time{}
 			return RunnerFacts{Runner: r, PoolGone: true}
 		},
+		"runner-pool-gone-idle": func() RunnerFacts {
+			r := runnerOf("linux-3", v1alpha1.RunnerIdle, "", "waiting for a job")
+			r.Object.DeletionTimestamp, r.Until = new(ago(time.Second)), time.Time{}
+			return RunnerFacts{Runner: r, PoolGone: true}
+		},
 		"runner-finished": func() RunnerFacts {
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "job succeeded")
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f", Result: "succeeded", StartedAt: new(ago(time.Minute)), CompletedAt: new(ago(time.Second))}

@@ -202,7 +202,11 @@ func (a RunnerAnswer) Text() string {
 		field("Cause", string(a.Cause))
 	}
 	if a.PoolGone {
-		field("Pool", "deleted; the runner ends after its job")
+		end := "deleted; the runner ends"
+		if a.State == v1alpha1.RunnerBusy {
+			end += " after its job"
+		}
+		field("Pool", end)
 	}
 	if a.EndingSince != nil {
 		field("Ending", "since "+p.when(a.EndingSince.Time))

@@ -4,9 +4,12 @@
 package github
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -150,6 +153,30 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	case err != nil:
 		o.answered(class, 0, nil)
 	default:
-		o.answered(class, resp.StatusCode, resp.Header)
+		o.answered(class, resp.StatusCode, withLimit(resp))
 	}
+}
+
+// mostWords is how much of an answer is read for GitHub's words about a limit.
+const mostWords = 16 << 10
+
+// withLimit returns the header of an answer, with Retry-After also if it's the body alone that tells of a secondary rate limit.
+func withLimit(resp *http.Response) http.Header {
+	if resp.StatusCode != http.StatusForbidden || resp.Body == nil || AsksToWait(resp.StatusCode, resp.Header, "") {
+		return resp.Header
+	}
+	words, err := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // an error comes again to who reads on
+	resp.Body = readAgain{io.MultiReader(bytes.NewReader(words), resp.Body), resp.Body}
+	if err != nil || !IsSecondaryLimit(string(words)) {
+		return resp.Header
+	}
+	header := resp.Header.Clone()
+	header.Set("Retry-After", strconv.Itoa(int(SecondaryRetry.Seconds())))
+	return header
+}
+
+// readAgain is a body whose beginning was read.
+type readAgain struct {
+	io.Reader
+	io.Closer
 }

@@ -6,7 +6,9 @@ package github
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -97,5 +99,25 @@ func TestACallThatNobodyWaitedForSaysNothing(t *testing.T) {
 	o.Note(left, "poll", &http.Response{StatusCode: 200}, nil)
 	if noted != 2 {
 		t.Errorf("%d noted", noted)
+	}
+}
+
+// GitHub says so in the body alone, at times; who called reads the whole all the same.
+func TestASecondaryLimitIsTroubleWhateverTheHeaderSays(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := NewConnections(func() time.Time { return now })
+	o := c.Watch(Options{}, "ns/main")
+	for _, words := range []string{"Resource not accessible", "You have exceeded a secondary rate limit"} {
+		for range troubleCalls {
+			resp := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(words))}
+			o.Note(t.Context(), "jit", resp, nil)
+			if read, err := io.ReadAll(resp.Body); err != nil || string(read) != words {
+				t.Errorf("%v: %q is left of %q", err, read, words)
+			}
+			now = now.Add(troubleTime)
+		}
+		if trouble, yes := c.Trouble("ns/main"); yes != IsSecondaryLimit(words) || yes && trouble.Next != now.Add(SecondaryRetry-troubleTime) {
+			t.Errorf("%s: %t, %+v", words, yes, trouble)
+		}
 	}
 }

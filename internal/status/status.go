@@ -136,6 +136,8 @@ type Finding struct {
 	Do string `json:"do,omitempty"`
 
 	key string
+	// unseen is what could not be looked at when it was found.
+	unseen string
 }
 
 // Hurts counts who suffers from a cause.
@@ -181,6 +183,9 @@ func Look(s *Snapshot) Page {
 	}
 	if len(p.NotLookedAt) > 0 {
 		p.Verdict = Unknown
+	}
+	for i := range p.Findings {
+		p.Findings[i].unseen = p.unseen()
 	}
 	if len(p.Troubles()) > 0 {
 		p.Verdict = Trouble

@@ -215,6 +215,18 @@ var pages = map[string]func() *Snapshot{
 		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
 		return s
 	},
+	"blind": func() *Snapshot { // the API server is away
+		s := &Snapshot{Now: noon}
+		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "ScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
+			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
+		}
+		return s
+	},
+	"left-over-lease": func() *Snapshot { // of a controller that was installed elsewhere before
+		s := calm(3)
+		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
+		return s
+	},
 	"passing": func() *Snapshot { // what passes by itself is no trouble
 		s := calm(3)
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
@@ -279,7 +291,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "suspended-while-jobs-wait": Well, "restricted": Unknown}
+	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "suspended-while-jobs-wait": Well, "restricted": Unknown, "blind": Unknown}
 	for name, make := range pages {
 		expected := want[name]
 		if expected == "" {
@@ -328,6 +340,38 @@ func TestChanges(t *testing.T) {
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
 		t.Errorf("it was over with %q", over)
+	}
+}
+
+// Conditions have the time of the controller's clock.
+func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
+	for begins, want := range map[time.Duration]Verdict{-time.Hour: Trouble, -time.Second: Well} {
+		s := calm(1)
+		since(&s.Pools[0].Status.Conditions, begins, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "wait")
+		if page := Look(s); page.Verdict != want {
+			t.Errorf("%s ago: %s", begins, page.Text())
+		}
+	}
+}
+
+// Who loses sight of the cluster doesn't see that anything is over.
+func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
+	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
+	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
+		t.Errorf("all was lost with %q", lines)
+	}
+	lost.Keep(&trouble)
+	still := Look(pages["blind"]())
+	if lines := still.Changes(&lost); len(lines) != 0 {
+		t.Errorf("nothing changed, but %q", lines)
+	}
+	still.Keep(&lost)
+	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
+	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
+		t.Errorf("all was back with %q", lines)
+	}
+	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
+		t.Errorf("all was well with %q", lines)
 	}
 }
 

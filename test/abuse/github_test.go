@@ -470,7 +470,7 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 2, Alter: githubsim.AlterJobStillRunning})
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.Runner{}, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: "linux"}))
-	s.runnerTells("linux", "its job goes on; the runner ends after it")
+	s.runnerTells("linux", "GitHub says that it has a job; the runner ends after that")
 	s.jobs("linux", 3)
 	s.othersGoOn()
 	s.dismiss(pool)

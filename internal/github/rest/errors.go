@@ -57,13 +57,12 @@ func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	primary, secondary := new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {
 	case errors.As(err, &primary):
-		limited.RetryAfter = max(0, primary.Rate.Reset.Sub(now))
+		limited.RetryAfter = github.Bounded(primary.Rate.Reset.Sub(now))
 		return limited
 	case errors.As(err, &secondary):
-		// "Wait at least one minute", says GitHub's page on rate limits.
-		limited.RetryAfter = time.Minute
+		limited.RetryAfter = github.SecondaryRetry
 		if after := secondary.RetryAfter; after != nil {
-			limited.RetryAfter = *after
+			limited.RetryAfter = github.Bounded(*after)
 		}
 		return limited
 	case code == http.StatusTooManyRequests:

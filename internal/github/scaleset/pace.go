@@ -44,8 +44,8 @@ type Pace struct {
 	// Linger is how long a poll is held before an acknowledgement interrupts it, which
 	// costs another poll: more messages may come and be acknowledged with it. 2 s if 0.
 	Linger time.Duration
-	// Taken is how long a poll is held before it counts as one that works, after errors;
-	// 10 s if 0.
+	// Taken is how long a poll is held before it counts as one that works, after errors, and
+	// how long a session lasts that counts as one after GitHub ended another; 10 s if 0.
 	Taken time.Duration
 	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
 	Announcement time.Duration
