@@ -18,7 +18,7 @@ import (
 const patience = time.Minute
 
 // isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet: all its pools have it, and one event is
-// enough. The owner of a pool whose connection is in another namespace doesn't see that's. What a connection in good order doesn't tell of in time is the pool's alone.
+// enough. The owner of a pool whose connection is in another namespace doesn't see that one's events. What a connection in good order doesn't tell of in time is the pool's alone.
 func (o observation) isOfConnection(err error) bool {
 	connection := o.registration.connection
 	if connection == nil || o.registration.foreign || !isReasonOfConnection(kube.ReasonOf(err, "")) {

@@ -234,7 +234,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 // GitHub. The two travel on different connections: should the older arrive last, its
 // capacity would hold for as long as the newer poll is held.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
-	if left := a.config.Pace.Arrival - time.Since(a.asked); capacity != a.told && left > 0 {
+	if left := arrival - time.Since(a.asked); capacity != a.told && left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {
