@@ -410,8 +410,9 @@ type DecidedNumbers struct {
 type DecidedLimits struct {
 	// min runners.
 	Min int32 `json:"min"`
-	// max runners; 2147483647 stands for no bound.
-	Max int32 `json:"max"`
+	// max runners; absent if nothing bounds them.
+	// +optional
+	Max *int32 `json:"max,omitempty"`
 	// idle runners.
 	Idle int32 `json:"idle"`
 	// hard is true when jobs accepted beyond max wait.

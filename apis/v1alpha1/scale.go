@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import "k8s.io/utils/ptr"
+
 // Scale has the three numbers of a pool: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. A Max of UnboundedMax stands for none.
 // +kubebuilder:object:generate=false
 type Scale struct {
@@ -32,4 +34,14 @@ func (s *ScaleSpec) Numbers() Scale {
 func (s *ScheduleStatus) Numbers() Scale { return Scale{Min: s.Min, Max: s.Max, Idle: s.Idle} }
 
 // Numbers returns the numbers that hold.
-func (l *DecidedLimits) Numbers() Scale { return Scale{Min: l.Min, Max: l.Max, Idle: l.Idle} }
+func (l *DecidedLimits) Numbers() Scale { return Scale{Min: l.Min, Max: l.GetMax(), Idle: l.Idle} }
+
+// GetMax returns the most runners that hold.
+func (l *DecidedLimits) GetMax() int32 { return ptr.Deref(l.Max, UnboundedMax) }
+
+// SetMax sets the most runners that hold; UnboundedMax for none.
+func (l *DecidedLimits) SetMax(n int32) {
+	if l.Max = nil; n != UnboundedMax {
+		l.Max = &n
+	}
+}

@@ -78,7 +78,7 @@ type verification struct {
 	identity   rest.Identity
 	err        error
 	failures   int // in a row, of GitHub to answer
-	next       time.Time
+	at, next   time.Time
 
 	probed  bool // whether GitHub was asked what it lacks
 	lacks   []v1alpha1.Lack
@@ -197,9 +197,10 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Unlock()
 	v := verification{uid: conn.UID, generation: conn.Generation, hash: identify(creds), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
-	if same && now.Before(last.next) {
+	if same && now.Before(last.next) && !r.Connections.Refused(Key(key)).After(last.at) {
 		return last
 	}
+	v.at = now
 	v.identity, v.err = r.Verify(ctx, creds)
 	v.next = now.Add(spread(verifyInterval))
 	if e := new(rest.Error); errors.As(v.err, &e) && e.Reason == v1alpha1.GitHubUnavailableReason {

@@ -77,6 +77,36 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 	}
 }
 
+// Credentials that GitHub refuses to a pool are looked at at once, and once a minute while it goes on.
+func TestARefusalIsLookedIntoAtOnce(t *testing.T) {
+	s := newStage(t)
+	s.reconcile()
+	woken := 0
+	s.r.Connections.OnTrouble(func(string) { woken++ })
+	s.answer = &rest.Error{Reason: v1alpha1.CredentialsRefusedReason}
+	for i, after := range []time.Duration{time.Second, 30 * time.Second, 30 * time.Second} {
+		s.now = s.now.Add(after)
+		s.refuses()
+		conn, _ := s.reconcile()
+		s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, true)
+		if want := 1 + i/2; woken != want || len(s.asked) != 1+want {
+			t.Errorf("%d: woken %d times, asked %d times", i, woken, len(s.asked))
+		}
+	}
+}
+
+// refuses makes a call for a pool of the stage's connection by which GitHub refuses its token.
+func (s *stage) refuses() {
+	s.Helper()
+	network := roundTripper(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	})
+	gh, _ := scaleset.NewClients(s.r.Connections, github.Options{Transport: network, Now: func() time.Time { return s.now }}).Get(Key(key))
+	if _, err := gh.Get(s.Context(), 7); !github.IsUnauthorized(err) {
+		s.Fatal(err)
+	}
+}
+
 // Pools go on with a token that worked when the one of now doesn't; nobody is to restart the controller then without knowing.
 func TestFormerCredentialsAreSaid(t *testing.T) {
 	const says = "; pools go on with the former credentials, and a restart of the controller would stop them"

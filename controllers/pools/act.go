@@ -118,7 +118,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		why[name] = "surplus: " + d.plan.Reason
 	}
 	for _, name := range d.step.End {
-		why[name] = "update to revision " + o.template.revision
+		why[name] = replacedFor(d.step.State, o.template.revision)
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -128,10 +128,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		if !ends {
 			continue
 		}
-		if o.isStray(x.runner) {
-			reason = "registered otherwise than the pool declares"
-		}
-		if reason = cmp.Or(x.why, reason); !x.retires() { // which its own event says
+		if reason = cmp.Or(x.why, o.whyStray(x.runner), reason); !x.retires() { // which its own event says
 			names[reason] = append(names[reason], x.runner.Name)
 		}
 		g.Go(func() error { return runners.End(ctx, r.Client, x.runner, reason) })
@@ -141,6 +138,14 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(list), "runner"), wording.List(list, maxNamed), reason))
 	}
 	return g.Wait()
+}
+
+// replacedFor says why an update ends a runner.
+func replacedFor(u *v1alpha1.UpdateStatus, to string) string {
+	if u != nil && u.Phase == v1alpha1.UpdateRolledBack {
+		return "the update to revision " + to + " was rolled back"
+	}
+	return "update to revision " + to
 }
 
 // markFailed tells the runners' own controller which of them this pass has given up, so that it doesn't count them again.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -46,6 +47,22 @@ func TestAPoolThatIsNotAllowedItsConnectionDoesNothing(t *testing.T) {
 	}
 	if !conditions.IsStalled(b.pool()) || !strings.HasPrefix(b.readyReason(), "False AccessDenied: there is no GitHubConnection platform/main") {
 		t.Errorf("ready: %s", b.readyReason())
+	}
+}
+
+// Its owner sees no event of another namespace.
+func TestAPoolWarnsOfAConnectionElsewhereThatIsNotReady(t *testing.T) {
+	b := newRESTPool(t)
+	b.REST = serving(false)
+	b.share()("ci")
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "platform", Name: "main"}, conn))
+	conditions.MarkFalse(conn, v1alpha1.ReadyCondition, v1alpha1.CredentialsRefusedReason, "401")
+	must(t, b.Client.Update(t.Context(), conn))
+	b.told()
+	b.reconcile()
+	if told := strings.Join(b.told(), "\n"); !strings.Contains(told, `Warning ConnectionNotReady GitHubConnection "main" is not ready: CredentialsRefused`) {
+		t.Errorf("told %q", told)
 	}
 }
 

@@ -99,8 +99,11 @@ func scalingInput(o observation) scaling.Input {
 		},
 		Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
 	}
-	if o.denied != nil {
+	switch {
+	case o.denied != nil:
 		in.SuspendedReason = "the connection may not be used"
+	case o.registration.moving && !o.pool.Spec.Suspend:
+		in.SuspendedReason = "the former scale set goes first"
 	}
 	for _, x := range o.runners {
 		in.Runners = append(in.Runners, scaling.Runner{
@@ -155,7 +158,7 @@ func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Deci
 	if last != nil {
 		record.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}
 		if last.Limits != nil {
-			record.Before.Max = last.Limits.Max
+			record.Before.Max = last.Limits.GetMax()
 		}
 	}
 	return record

@@ -22,7 +22,7 @@ import (
 func fourJobs() observation {
 	pool := &v1alpha1.RunnerPool{}
 	pool.Status.Revision = "linux-1"
-	pool.Status.Decision = &v1alpha1.Decision{Desired: 3, Announced: 3, ID: "last", Limits: &v1alpha1.DecidedLimits{Max: 3}}
+	pool.Status.Decision = &v1alpha1.Decision{Desired: 3, Announced: 3, ID: "last", Limits: &v1alpha1.DecidedLimits{Max: new(int32(3))}}
 	return observation{
 		pool: pool, now: time.Unix(1_000_000, 0),
 		policies:  appliedPolicies{bound: &policy.Bound{}},
@@ -59,7 +59,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a policy fails, and the pool has a share of a ceiling": {
 			change: func(o *observation) {
-				o.memory.limits = &v1alpha1.DecidedLimits{Max: 3, Shared: true, Hard: true}
+				o.memory.limits = &v1alpha1.DecidedLimits{Max: new(int32(3)), Shared: true, Hard: true}
 			},
 			answer: failed, granted: 1, desired: 1, create: 1, id: "last",
 			reason: "4 jobs, bounded by max 1; 3 jobs accepted before wait, by policy", ready: v1alpha1.PolicyFailedReason, wanted: 4,

@@ -181,7 +181,7 @@ func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration
 // isFull reports whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
 // can't take more. For one that only observes, others have runners.
 func isFull(o observation, d decision) bool {
-	if d.limits == nil || d.plan.Desired >= d.limits.Max {
+	if d.limits == nil || d.plan.Desired >= d.limits.GetMax() {
 		return true
 	}
 	return !observes(o.pool) && (o.pool.Spec.Suspend || o.denied != nil || d.plan.Supply < d.plan.Desired)

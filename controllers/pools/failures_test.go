@@ -188,10 +188,14 @@ func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
 	good := b.edit("runner:2")
 	b.reconcile()
 	b.fail(3, v1alpha1.CauseImagePull)
+	b.told()
 	b.reconcile()
 	b.reconcile()
 	if b.phase() != v1alpha1.UpdateRolledBack {
 		t.Fatal(b.phase())
+	}
+	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "; update to revision") || !strings.Contains(told, "; the update to revision "+b.pool().Status.Revision+" was rolled back") {
+		t.Errorf("told %s", told)
 	}
 	b.runAll()
 	b.retry("1")

@@ -288,7 +288,10 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 			continue
 		}
 		reason := conditions.GetReason(x.runner, v1alpha1.ReadyCondition)
-		if reason == v1alpha1.ProgressingWithRetryReason {
+		switch reason {
+		case v1alpha1.ProgressingReason:
+			continue // that passes
+		case v1alpha1.ProgressingWithRetryReason:
 			reason = v1alpha1.GitHubUnavailableReason
 		}
 		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason)}, wait

@@ -6,8 +6,10 @@ package pools
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -28,6 +31,7 @@ type leaving struct {
 	uid     types.UID // of the pool
 	working []string  // names of those with a job
 	ending  int       // others
+	counts  v1alpha1.RunnerCounts
 }
 
 func (l leaving) total() int { return len(l.working) + l.ending }
@@ -47,6 +51,7 @@ func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l
 		if owner := metav1.GetControllerOf(x); owner != nil {
 			l.uid = owner.UID
 		}
+		poolstatus.Count(&l.counts, x.Status.State, false)
 		if job, _ := r.Results.LastJob(x); x.Status.State == v1alpha1.RunnerBusy || job != nil && !job.IsOver() {
 			l.working = append(l.working, x.Name)
 		} else {
@@ -58,12 +63,31 @@ func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l
 
 // leave says of a pool that is deleted in the foreground, and so stays until its runners have ended, how many there are.
 func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1alpha1.RunnerPool) (ctrl.Result, error) {
-	l, err := r.leavingOf(ctx, client.ObjectKeyFromObject(pool))
+	key := client.ObjectKeyFromObject(pool)
+	l, err := r.leavingOf(ctx, key)
 	if err == nil {
-		setLeft(client.ObjectKeyFromObject(pool), l.total())
+		unmeasure(key)
+		setLeft(key, l.total())
+		l.project(pool, r.Now())
 		err = kube.Wait(v1alpha1.DrainingReason, recheck, "%s", l.words(pool.DeletionTimestamp.Time))
 	}
 	return attempt.Finish(ctx, kube.Done{}, err)
+}
+
+// project leaves in the status what is true of a pool that takes no jobs and starts no runners any more.
+func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
+	for _, c := range slices.Clone(pool.Status.Conditions) {
+		if !slices.Contains([]string{v1alpha1.ReadyCondition, v1alpha1.ReconcilingCondition, v1alpha1.StalledCondition}, c.Type) {
+			conditions.Delete(pool, c.Type)
+		}
+	}
+	s := &pool.Status
+	s.Jobs, s.Waiting, s.Runners = int32(len(l.working)), 0, l.counts //nolint:gosec // far below
+	s.Demand, s.Schedule, s.Observed, s.Update = nil, nil, nil, nil
+	const why = "deleted: runners with a job finish it"
+	if d := s.Decision; d == nil || d.Desired != s.Jobs || d.Announced != 0 || d.Reason != why {
+		s.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: now}, Desired: s.Jobs, Reason: why}
+	}
 }
 
 // forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where

@@ -50,6 +50,8 @@ type poolMemory struct {
 	// budgets of others that select the pool's pods, by name, as the last event told.
 	budgets string
 	pacing  pacing
+	// untold is true while what is amiss is left for the connection to tell of.
+	untold bool
 }
 
 // pacing is what behavior looks back at.

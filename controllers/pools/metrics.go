@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/meter"
@@ -26,6 +27,7 @@ var (
 	updateByGauge = gauge("corral_pool_runner_update_by_timestamp_seconds", "When GitHub may refuse the version of a pool's runners, in seconds since 1970; absent while it is the latest.", "version")
 	waitingGauge  = gauge("corral_pool_jobs_waiting", "Jobs that wait because a pool accepts no more.")
 	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
+	suspendGauge  = gauge("corral_pool_suspended", "1 while somebody has a pool suspended, else 0: jobs that wait for it wait on purpose.")
 	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, else 1.")
 	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
 	leftGauge     = gauge("corral_deleted_pool_runners", "Runners of a pool that was deleted, as long as they are there: those with a job finish it.")
@@ -38,7 +40,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 
 // Collectors returns the metrics of this package, each with series by namespace and pool.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, healthyGauge, failuresTotal, createdTotal, leftGauge}
+	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, suspendGauge, healthyGauge, failuresTotal, createdTotal, leftGauge}
 }
 
 // causeWithJob is told in metrics of a runner that failed with a job.
@@ -52,7 +54,8 @@ func countFailed(o observation) {
 }
 
 // measure sets a pool's gauges. No bound is told as infinite.
-func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, capacity int32) {
+func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
+	key, s := client.ObjectKeyFromObject(pool), &pool.Status
 	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
 		number := float64(v)
 		if v == v1alpha1.UnboundedMax {
@@ -67,6 +70,7 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	set(jobsGauge, s.Jobs)
 	set(waitingGauge, s.Waiting)
 	set(fullGauge, oneIf(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.SaturatedCondition)))
+	set(suspendGauge, oneIf(pool.Spec.Suspend))
 	set(healthyGauge, oneIf(!meta.IsStatusConditionFalse(s.Conditions, v1alpha1.HealthyCondition)))
 	set(desiredGauge, desired)
 	set(announced, capacity)
@@ -84,7 +88,7 @@ func measure(key types.NamespacedName, s *v1alpha1.RunnerPoolStatus, desired, ca
 	}
 	if d := s.Decision; d != nil && d.Limits != nil {
 		set(limitGauge, d.Limits.Min, "min")
-		set(limitGauge, d.Limits.Max, "max")
+		set(limitGauge, d.Limits.GetMax(), "max")
 		set(limitGauge, d.Limits.Idle, "idle")
 	}
 }

@@ -27,14 +27,19 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 		return counts
 	}
 	before := series()
-	measure(key, &v1alpha1.RunnerPoolStatus{
-		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: v1alpha1.UnboundedMax}},
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	pool.Spec.Suspend = true
+	pool.Status = v1alpha1.RunnerPoolStatus{
+		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: new(int32(v1alpha1.UnboundedMax))}},
 		Demand:        []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(1))}},
 		RunnerVersion: &v1alpha1.RunnerVersionStatus{Version: "2.0.0", UpdateBy: &metav1.Time{Time: time.Unix(1, 0)}},
-	}, 1, 1)
+	}
+	measure(pool, 1, 1)
+	if n := testutil.ToFloat64(suspendGauge.WithLabelValues(key.Namespace, key.Name)); n != 1 {
+		t.Errorf("suspended is told as %v", n)
+	}
 	createdTotal.WithLabelValues(key.Namespace, key.Name).Inc()
 	setLeft(key, 1)
-	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	countFailed(observation{pool: pool, health: health{failures: []runners.Failure{{Cause: v1alpha1.CauseCrash}, {HadJob: true}}}})
 	if n := testutil.ToFloat64(failuresTotal.WithLabelValues(key.Namespace, key.Name, causeWithJob)); n != 1 {
 		t.Errorf("%v runners are counted that failed with a job", n)

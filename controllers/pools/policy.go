@@ -231,9 +231,10 @@ func (o observation) lastLimits() *v1alpha1.DecidedLimits {
 // decidedLimits are the limits of an answer without failures.
 func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits {
 	l := &v1alpha1.DecidedLimits{
-		Min: answer.Scale.Min, Max: answer.Scale.Max, Idle: answer.Scale.Idle, Hard: answer.Hard, Shared: isShared,
+		Min: answer.Scale.Min, Idle: answer.Scale.Idle, Hard: answer.Hard, Shared: isShared,
 		Bounds: head(answer.Bounds), Conflicts: head(answer.Conflicts),
 	}
+	l.SetMax(answer.Scale.Max)
 	if !answer.Until.IsZero() {
 		l.Until = &metav1.Time{Time: answer.Until}
 	}
@@ -246,10 +247,11 @@ func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Sc
 	last := o.lastLimits()
 	if last.Shared || slices.Contains(answer.Failures, contended) { // once: what it has falls with each job that ends
 		last = last.DeepCopy()
-		last.Max, last.Shared = min(last.Max, max(o.runners.live(), granted)), false
+		last.SetMax(min(last.GetMax(), max(o.runners.live(), granted)))
+		last.Shared = false
 	}
 	declared, answered := o.scale.Scale, answer.Scale
-	most := min(last.Max, declared.Max, answered.Max)
+	most := min(last.GetMax(), declared.Max, answered.Max)
 	return v1alpha1.Scale{
 		Max:  most,
 		Min:  min(most, last.Min, declared.Min, answered.Min),

@@ -49,7 +49,7 @@ func TestAPolicyBoundsAPool(t *testing.T) {
 	b.words.Assigned = 4
 	b.reconcile()
 	d := b.pool().Status.Decision
-	if len(b.runners()) != 4 || b.lastAnnounced() != 2 || d.Limits.Max != 2 || d.ID == "" || d.Digest == "" {
+	if len(b.runners()) != 4 || b.lastAnnounced() != 2 || d.Limits.GetMax() != 2 || d.ID == "" || d.Digest == "" {
 		t.Errorf("%d runners for jobs accepted before, announced %d, decision %+v", len(b.runners()), b.lastAnnounced(), d)
 	}
 	if want := "max 5 → 2 by RunnerPolicy/ci/p corral.scaling.limit (p.rego:3): few"; !strings.Contains(d.Reason, want) {
@@ -90,7 +90,7 @@ func TestWhatWasDecidedLastHoldsWhileAPolicyCannotBeAsked(t *testing.T) {
 	b.reconcile()
 	check := func(when string) {
 		t.Helper()
-		if d := b.pool().Status.Decision; len(b.runners()) != 2 || b.lastAnnounced() != 2 || d.Limits.Max != 2 {
+		if d := b.pool().Status.Decision; len(b.runners()) != 2 || b.lastAnnounced() != 2 || d.Limits.GetMax() != 2 {
 			t.Errorf("%s: %d runners, announced %d, decision %+v", when, len(b.runners()), b.lastAnnounced(), d)
 		}
 		if r := b.readyReason(); !strings.Contains(r, v1alpha1.PolicyFailedReason) || !strings.Contains(r, "RunnerPolicy/ci/p: NotLoaded") {

@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // recheck is the time to the next pass if nothing happens before: what a template
@@ -134,15 +135,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)
-	r.memory.commit(o.key(), remember(o, d, err))
+	known := remember(o, d, err)
 	var decided *v1alpha1.Decision
 	if err == nil {
 		decided = d.record
-		measure(o.key(), &pool.Status, d.plan.Desired, d.plan.Announce)
-		r.recordEvents(o, d)
+		measure(pool, d.plan.Desired, d.plan.Announce)
 		err = outcome(o, d, done)
-		done.Elsewhere = o.registration.unconnected && kube.ReasonOf(err, "") == v1alpha1.ConnectionNotReadyReason || areUnloaded(d.failures, err)
+		r.recordEvents(o, d, kube.ReasonOf(err, ""))
+		known.untold = o.isOfConnection(err)
+		done.Elsewhere, done.Late = known.untold || areUnloaded(d.failures, err), o.memory.untold && !known.untold
 	}
+	r.memory.commit(o.key(), known)
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
 	return attempt.Finish(ctx, done, err)
 }
@@ -191,14 +194,15 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents records other limits, and another phase of an update, as events.
-func (r *Reconciler) recordEvents(o observation, d *decision) {
+// recordEvents records other limits, and another phase of an update, as events, but for what Ready is about to say for the same reason.
+func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
-		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %d, idle %d (before: %d, %d, %d)%s",
-			now.Min, now.Max, now.Idle, before.Min, before.Max, before.Idle, because(now.Bounds)))
+		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",
+			now.Min, wording.Max(now.GetMax()), now.Idle, before.Min, wording.Max(before.GetMax()), before.Idle, because(now.Bounds)))
 	}
 	before, now := o.pool.Status.Update, d.step.State
-	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase {
+	isSaid := now != nil && now.Phase == v1alpha1.UpdateRolledBack && said == v1alpha1.RolledBackReason
+	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase && !isSaid {
 		r.phaseEvent(o.pool, before, now)
 	}
 }

@@ -346,7 +346,7 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	b.told()
 	former := b.runners()[0].Name
 	b.reconcile()
-	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered otherwise than the pool declares"
+	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered with scale set 7, and the pool has scale set 8 by now"
 	if told := b.told(); !slices.Contains(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
@@ -400,6 +400,9 @@ func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
 	must(t, b.Client.Get(t.Context(), key, set))
 	if set.DeletionTimestamp.IsZero() || b.announced[len(b.announced)-1] != 0 {
 		t.Errorf("the former scale set stays: %+v, announced %v", set, b.announced)
+	}
+	if why := b.pool().Status.Decision.Reason; why != "the former scale set goes first: serving 0 jobs" {
+		t.Errorf("nobody suspended it: %s", why)
 	}
 }
 

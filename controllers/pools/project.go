@@ -35,7 +35,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	s.Revision, s.Update = o.template.revision, d.step.State
 	s.Failures = o.memory.health.failures
 	s.Runners, s.Demand, s.Schedule, s.Cache = o.counts, nil, o.scale.schedule, o.cache.status
-	if o.demand.Known {
+	if s.Jobs = max(s.Jobs, o.counts.Busy); o.demand.Known {
 		s.Jobs = o.demand.Jobs
 	}
 	if hasDemand(o.pool) {
@@ -102,7 +102,7 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.Max), because(ofMax(d.limits.Bounds)))
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.GetMax()), because(ofMax(d.limits.Bounds)))
 }
 
 // markPolicies sets the condition that says what policies make of the pool.
@@ -124,7 +124,7 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 
 // outcome turns what is amiss into the outcome of a pass that did all that it decided. After is the time to the next pass.
 func outcome(o observation, d *decision, done kube.Done) error {
-	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool))
+	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool), o.registration.afterlife(o.pool))
 	switch {
 	case err != nil:
 		return err
@@ -154,7 +154,7 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
 	}
 	if o.registration.former {
-		done.Message += fmt.Sprintf(", with former credentials of GitHubConnection %q: a restart of the controller would stop it", o.pool.Spec.ConnectionRef.Name)
+		done.Message += wording.Former(o.pool.Spec.ConnectionRef.Name)
 	}
 	return done
 }

@@ -32,8 +32,10 @@ type registration struct {
 	rest *v1alpha1.RESTRegistration
 	// former is true while the pool goes on with credentials that are its connection's no more.
 	former bool
-	// unconnected is true while the connection says itself that it isn't ready.
-	unconnected bool
+	// connection is the condition Ready of the connection; nil if there is none.
+	connection *metav1.Condition
+	// foreign is true of a connection of another namespace, whose events the pool's owner doesn't see; gone while there is none.
+	foreign, gone bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }
@@ -51,10 +53,12 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 // look adds how the pool's connection is.
 func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g registration) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
-	if err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+	err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy)
+	if client.IgnoreNotFound(err) != nil {
 		return g, fmt.Errorf("reading the connection: %w", err)
 	}
-	g.former, g.unconnected = conn.Status.FormerCredentials, conditions.IsFalse(conn, v1alpha1.ReadyCondition)
+	g.former, g.connection = conn.Status.FormerCredentials, conditions.Get(conn, v1alpha1.ReadyCondition)
+	g.foreign, g.gone = conn.Namespace != pool.Namespace, err != nil
 	return g, nil
 }
 
@@ -152,22 +156,34 @@ func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alph
 	return spec
 }
 
-// isStray reports whether a runner belongs to a scale set that GitHub has no more, or is registered
-// otherwise than the pool declares by now: a change of labels, group or connection reaches no
-// runner that has registered. Nor is it of use if it is of another template than its revision.
-func (o observation) isStray(r *v1alpha1.Runner) bool {
+// isStray reports whether a runner is of no use to the pool as it is declared.
+func (o observation) isStray(r *v1alpha1.Runner) bool { return o.whyStray(r) != "" }
+
+// whyStray says why a runner is of no use: it belongs to a scale set that GitHub has no more, or is registered
+// otherwise than the pool declares by now, as a change of labels, group or connection reaches no
+// runner that has registered; or it is of another template than its revision. "" if it is of use.
+func (o observation) whyStray(r *v1alpha1.Runner) string {
 	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
-		return true // somebody put another template in the place of its revision
+		return "somebody put another template in the place of revision " + r.Spec.Revision
 	}
 	if o.registration.rest != nil {
 		want := *o.registration.rest
 		if want.URL == "" && r.Spec.REST != nil { // the connection may be on its way
 			want.URL = r.Spec.REST.URL
 		}
-		return r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool) || !equality.Semantic.DeepEqual(r.Spec.REST, &want)
+		if r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool) || !equality.Semantic.DeepEqual(r.Spec.REST, &want) {
+			return "registered otherwise than the pool declares"
+		}
+		return ""
 	}
 	set := o.registration.set
-	return set != nil && set.Status.ID != 0 && r.Spec.ScaleSetID != set.Status.ID
+	switch {
+	case set == nil || set.Status.ID == 0 || r.Spec.ScaleSetID == set.Status.ID:
+		return ""
+	case r.Spec.ScaleSetID == 0:
+		return "registered otherwise than the pool declares"
+	}
+	return fmt.Sprintf("registered with scale set %d, and the pool has scale set %d by now", r.Spec.ScaleSetID, set.Status.ID)
 }
 
 // copyCondition is the outcome of what keeps the scale set from being ready, or runners from being registered.
@@ -193,6 +209,14 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 		return kube.Progress(recordRetry, "scale set: %s", ready.Message)
 	}
 	return nil
+}
+
+// afterlife is why a pool isn't ready whose connection is gone, although credentials that were taken serve on for a while: for clean-up.
+func (g registration) afterlife(pool *v1alpha1.RunnerPool) error {
+	if !g.gone {
+		return nil
+	}
+	return kube.Wait(v1alpha1.ConnectionNotReadyReason, recheck, "GitHubConnection %q is not there; what it served goes on for an hour at most, and not after a restart of the controller", pool.Spec.ConnectionRef.Name)
 }
 
 func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.ScaleSetSpec {

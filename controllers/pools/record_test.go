@@ -135,3 +135,38 @@ func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
 		}
 	}
 }
+
+// That somebody suspended the check of credentials which were never taken is no Warning of the connection: its pools' it is.
+func TestAConnectionThatIsSuspendedBeforeItServedIsAWarningOfItsPools(t *testing.T) {
+	b := newRESTPool(t)
+	b.REST = serving(false)
+	conn := &v1alpha1.GitHubConnection{}
+	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: "acme"}, conn))
+	for reason, want := range map[string]bool{v1alpha1.SuspendedReason: true, v1alpha1.CredentialsRefusedReason: false} {
+		conditions.MarkFalse(conn, v1alpha1.ReadyCondition, reason, "no")
+		must(t, b.Client.Update(t.Context(), conn))
+		b.told()
+		b.reconcile()
+		told := strings.Join(b.told(), "\n")
+		if warns := strings.Contains(told, `Warning ConnectionNotReady GitHubConnection "acme" is not ready: `+reason); warns != want {
+			t.Errorf("%s: told %q", reason, told)
+		}
+	}
+}
+
+// Its credentials serve for an hour, for clean-up: who deleted it must not find out then, or at a restart, what it was good for.
+func TestAPoolWhoseConnectionWasDeletedSaysSo(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	must(t, b.Client.Delete(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}))
+	b.told()
+	b.reconcile()
+	const words = `ConnectionNotReady GitHubConnection "acme" is not there; what it served goes on for an hour at most, and not after a restart of the controller`
+	if told := b.told(); !slices.Contains(told, "Warning "+words) {
+		t.Errorf("told %q, ready: %s", told, b.readyReason())
+	}
+	if n := len(b.runners()); n != 1 {
+		t.Errorf("%d runners for the job that was accepted", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -162,5 +163,37 @@ func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
 	b.reconcile()
 	if n := left(t); n != 0 {
 		t.Errorf("all are gone, and the metric has %v runners", n)
+	}
+}
+
+// One that is deleted in the foreground stays for as long as its jobs take: nothing that it said before holds any more.
+func TestAPoolThatIsBeingDeletedSaysNothingOfThePast(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned, b.words.Statistics.AvailableJobs = 5, 4
+	b.reconcile()
+	busy := b.runners()[0]
+	busy.Status.State = v1alpha1.RunnerBusy
+	must(t, b.Client.Status().Update(t.Context(), &busy))
+	b.change(func(p *v1alpha1.RunnerPool) { p.Finalizers = []string{metav1.FinalizerDeleteDependents} })
+	b.reconcile()
+	if !conditions.IsTrue(b.pool(), v1alpha1.SaturatedCondition) {
+		t.Fatalf("not full: %+v", b.pool().Status)
+	}
+	must(t, b.Client.Delete(t.Context(), b.pool()))
+	b.reconcile()
+	s := b.pool().Status
+	if d := s.Decision; d.Announced != 0 || d.Desired != 1 || d.Reason != "deleted: runners with a job finish it" || s.Jobs != 1 || s.Waiting != 0 || s.Runners.Busy != 1 {
+		t.Errorf("status %+v, decision %+v", s, d)
+	}
+	for _, c := range s.Conditions {
+		if c.Reason != v1alpha1.DrainingReason && c.Type != v1alpha1.ReconcilingCondition {
+			t.Errorf("it says %s %s: %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	for _, g := range []*prometheus.GaugeVec{fullGauge, waitingGauge, announced} {
+		if n := g.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}); n != 0 {
+			t.Errorf("%d series of a pool that takes no jobs", n)
+		}
 	}
 }

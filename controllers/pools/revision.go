@@ -150,7 +150,7 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, dige
 			continue
 		}
 		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != pool.UID {
-			return "", false, kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
+			return "", false, kube.Progress(recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
 		}
 		return candidate, true, nil
 	}
@@ -180,7 +180,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 	_ = controllerutil.SetControllerReference(pool, revision, r.Client.Scheme())
 	switch err := r.Client.Create(ctx, revision); {
 	case apierrors.IsAlreadyExists(err) && !before:
-		return kube.Wait(v1alpha1.ProgressingReason, recordRetry, "a ControllerRevision %q is there that may be of another template", name)
+		return kube.Progress(recordRetry, "a ControllerRevision %q is there that may be of another template", name)
 	case client.IgnoreAlreadyExists(err) != nil:
 		return fmt.Errorf("storing the revision: %w", err)
 	}

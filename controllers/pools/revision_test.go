@@ -140,8 +140,12 @@ func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
 	former := b.runners()[0].Name
 	b.delete(twins)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
+	b.told()
 	b.reconcile()
 	b.reconcile()
+	if told := b.told(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
+		t.Errorf("told %q", told)
+	}
 	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {
 		t.Errorf("%s goes on as one of revision %s", former, b.pool().Status.Revision)
 	}
@@ -173,5 +177,19 @@ func TestATemplateThatAFormerVersionTookIsNamed(t *testing.T) {
 	b.reconcile()
 	if r := b.readyReason(); !strings.Contains(r, "TemplateInvalid") || !strings.Contains(r, "spec.template.metadata.annotations[corral.dev/job]") {
 		t.Errorf("ready: %s", r)
+	}
+}
+
+// What a deleted pool left is gone soon, by the garbage collector: one of its name waits for that, and nobody has to do anything.
+func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	left := b.revisionOf(b.pool().Status.Revision)
+	left.OwnerReferences[0].UID = "former"
+	must(t, b.Client.Update(t.Context(), left))
+	b.restart()
+	b.reconcile()
+	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
+		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}
 }

@@ -172,7 +172,7 @@ func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 		t.Errorf("ready: %s", b.readyReason())
 	}
 	told := b.told()
-	if n := len(slices.DeleteFunc(slices.Clone(told), func(e string) bool { return !strings.HasPrefix(e, "Warning RolledBack RolledBack from revision") })); n != 1 {
+	if n := len(slices.DeleteFunc(slices.Clone(told), func(e string) bool { return !strings.HasPrefix(e, "Warning RolledBack") })); n != 1 {
 		t.Errorf("told %q", told)
 	}
 	b.edit("runner:2")

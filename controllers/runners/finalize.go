@@ -132,10 +132,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
-		if p.pool == nil || !p.pool.DeletionTimestamp.IsZero() {
-			return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
-		}
-		return kube.Progress(busyRetry, "its job goes on; the runner ends after it")
+		return p.withJob()
 	case err != nil:
 		return p.githubOutcome(err)
 	}
@@ -145,10 +142,23 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	return nil
 }
 
+// withJob is why the registration of a runner stays that has a job by GitHub's word.
+func (p pass) withJob() error {
+	switch {
+	case p.jobOver():
+		return kube.Progress(busyRetry, "its job is over; GitHub doesn't let go of its registration yet")
+	case p.runner.Status.EndedAt != nil:
+		return kube.Progress(busyRetry, "its container ended; GitHub hasn't failed its job yet")
+	case p.pool == nil || !p.pool.DeletionTimestamp.IsZero():
+		return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
+	}
+	return kube.Progress(busyRetry, "GitHub says that it has a job; the runner ends after that")
+}
+
 // recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
 func (p pass) recordOver() {
 	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: true})
 	}
 }
 

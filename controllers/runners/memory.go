@@ -106,6 +106,7 @@ type containerMemory struct {
 type completion struct {
 	at        time.Time // zero if it isn't known to be over
 	forgotten bool      // GitHub has removed the runner's registration by itself
+	result    string    // of the job; "" if GitHub didn't say
 }
 
 // Failure of a runner.
@@ -215,11 +216,11 @@ func (m *Memory) acquireRecord(ctx context.Context) (release func(), err error) 
 	return func() { m.recording.Release(int64(weight)) }, nil
 }
 
-// recordCompletion notes when a runner's job was over, and whether GitHub has forgotten the runner.
-func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, at time.Time, forgotten bool) {
+// recordCompletion notes when and how a runner's job was over, and whether GitHub has forgotten the runner.
+func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c completion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.outside(key, uid).completion = completion{at, forgotten}
+	m.outside(key, uid).completion = c
 }
 
 // setRegistration notes the id of a runner's registration.

@@ -100,8 +100,9 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
-	r.Memory.recordCompletion(client.ObjectKeyFromObject(runner), runner.UID, job.CompletedAt.Time, reported(job.Result))
+	r.Memory.recordCompletion(client.ObjectKeyFromObject(runner), runner.UID, completion{job.CompletedAt.Time, reported(job.Result), job.Result})
 	if !runner.DeletionTimestamp.IsZero() {
+		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0) // it may wait for this
 		return nil
 	}
 	return End(ctx, r.Client, runner, "its job is over: "+job.Result)

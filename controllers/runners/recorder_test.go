@@ -147,7 +147,7 @@ func TestAPodThatIsRefusedIsToldAsSuch(t *testing.T) {
 func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
-	b.Memory.recordCompletion(key, "u9", b.now, true)
+	b.Memory.recordCompletion(key, "u9", completion{at: b.now, forgotten: true})
 	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}

@@ -103,8 +103,12 @@ func (p pass) checkPool() error {
 	return nil
 }
 
-// noPool is why a runner that no pool made isn't started.
+// noPool is why a runner that no pool made, or whose pool was deleted, isn't started. The latter is deleted soon, by the garbage collector.
 func (p pass) noPool() error {
+	owner := metav1.GetControllerOf(p.runner)
+	if p.pool != nil || owner != nil && owner.Kind == "RunnerPool" && owner.Name == p.runner.Spec.PoolRef.Name {
+		return kube.Progress(connectionRetry, "its RunnerPool was deleted; it ends, too")
+	}
 	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", p.runner.Spec.PoolRef.Name)
 }
 
@@ -137,7 +141,7 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 			return p.githubOutcome(err)
 		}
 	}
-	return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "registering again: the first registration's configuration was lost")
+	return kube.Progress(registerRetry, "registering again: the first registration's configuration was lost")
 }
 
 // readSecret takes the registration's id from the runner's Secret.
@@ -167,7 +171,7 @@ func (p pass) readSecret(ctx context.Context) error {
 func (p pass) takenSecret(secret *corev1.Secret) error {
 	owner := metav1.GetControllerOf(secret)
 	if owner != nil && owner.Kind == "Runner" && owner.Name == p.runner.Name {
-		return kube.Wait(v1alpha1.ProgressingReason, registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
+		return kube.Progress(registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
 	}
 	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 }
@@ -253,7 +257,7 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	} else {
-		p.Memory.recordCompletion(key, p.runner.UID, p.Now(), true)
+		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now(), forgotten: true})
 	}
 	return End(ctx, p.Client, p.runner, why)
 }

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
@@ -41,5 +44,17 @@ func TestJobsWorkInTheFolderOfTheirRevision(t *testing.T) {
 				t.Errorf("%s, %q: %+v, %v", name, declared, config.Settings, err)
 			}
 		}
+	}
+}
+
+// It was deleted with its pool, and the garbage collector is on its way: nobody made it by hand.
+func TestARunnerWhosePoolWasDeletedIsNoTrouble(t *testing.T) {
+	b := newBench(t)
+	if err := b.Client.Delete(t.Context(), b.pool()); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if c := conditions.Get(b.runner(), v1alpha1.ReadyCondition); c.Status != metav1.ConditionUnknown || c.Message != "its RunnerPool was deleted; it ends, too" {
+		t.Errorf("ready: %+v", c)
 	}
 }

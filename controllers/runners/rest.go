@@ -42,7 +42,7 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 		if p.runner.Spec.REST == nil {
 			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
 		}
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, p.Now(), true)
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: true})
 		job.CompletedAt = &metav1.Time{Time: p.Now()}
 	case !known.busy || o.Job != nil:
 		p.memory.hadNoJob = o.Job == nil && !state.Settling

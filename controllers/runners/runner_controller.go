@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,13 +129,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	ctx = inFlow(ctx, runner)
 	if !deleted {
 		done, err := p.run(ctx)
+		done.Elsewhere = isOfAnother(err)
 		return attempt.Finish(ctx, done, err)
 	}
 	if err = p.finalize(ctx); err == nil {
 		r.Gathered.Forget(runner.UID)
 		return ctrl.Result{}, nil
 	}
-	return attempt.Finish(ctx, kube.Done{}, err)
+	return attempt.Finish(ctx, kube.Done{Elsewhere: isOfAnother(err)}, err)
 }
 
 // read reads what a pass needs, and adds to what the cache shows what this process knows already.
@@ -234,8 +236,14 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(),
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	if startErr != nil && !kube.IsProgress(startErr) && o.StartedAt.IsZero() {
+	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before the process began
+	if startErr != nil && o.StartedAt.IsZero() && !isKnown {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
+	}
+	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // for all who look at the Runner
+		job := *o.Job
+		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
+		o.Job = &job
 	}
 	p.memory.container.started = o.StartedAt
 	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {
@@ -255,7 +263,7 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 		return poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
 	case works && o.jobOver:
 		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
-	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating:
+	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating && !o.Job.IsOver():
 		return *o.failed
 	}
 	return state
@@ -296,6 +304,15 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 		return v1alpha1.CauseCache
 	}
 	return v1alpha1.CauseGitHub
+}
+
+// isOfAnother reports whether another object tells of an outcome: the pool of what keeps its runners from starting, its connection of what keeps
+// them from being deregistered.
+func isOfAnother(err error) bool {
+	return slices.Contains([]string{
+		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
+		v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.ProgressingReason,
+	}, kube.ReasonOf(err, ""))
 }
 
 // end deletes a runner that is over, which leads to finalize.

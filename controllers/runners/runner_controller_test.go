@@ -205,6 +205,9 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 		t.Fatalf("%d registrations after the lost answer", b.registered())
 	}
 	b.reconcile()
+	if s := b.runner().Status; s.Cause != "" || s.Reason != "registering again: the first registration's configuration was lost" {
+		t.Errorf("nothing is amiss: %+v", s)
+	}
 	b.reconcile()
 	if b.registered() != 1 || b.pod() == nil {
 		t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
@@ -305,6 +308,33 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	if b.registered() != 0 || b.runner() != nil {
 		t.Errorf("%d registrations, runner %+v", b.registered(), b.runner())
 	}
+}
+
+// A runner that died in its job isn't told to have one when that is over: the pool counts it as finished, too.
+func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	event := func(kind scaleset.EventType, result string) {
+		if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{{Type: kind, JobID: "j", RunnerName: "linux-a", Result: result, At: b.now}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event(scaleset.JobStarted, "")
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: metav1.Time{Time: b.now}}})
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 4, Alter: githubsim.AlterJobStillRunning})
+	says := func(state v1alpha1.RunnerState, words string) {
+		t.Helper()
+		b.reconcile()
+		b.reconcile()
+		s := b.runner().Status
+		if got := s.Reason + "; " + conditions.GetMessage(b.runner(), v1alpha1.ReadyCondition); s.State != state || got != words {
+			t.Errorf("%s: %s", s.State, got)
+		}
+	}
+	says(v1alpha1.RunnerFailed, "OOMKilled (exit code 137), with a job: GitHub will fail it; its container ended; GitHub hasn't failed its job yet")
+	event(scaleset.JobCompleted, "failed")
+	says(v1alpha1.RunnerFinished, "job failed; its job is over; GitHub doesn't let go of its registration yet")
 }
 
 // A pool that is held back for failures is let go by a job, however short it was.
@@ -424,6 +454,22 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFailed {
 		t.Errorf("not given up: %+v", r.Status)
+	}
+}
+
+// Why its pool has no session, the pool says: the runner says what it waits for, and what it waited for when it is given up.
+func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
+	b := newBench(t)
+	b.Sets = &holder{}
+	const words = `RunnerPool "linux" has no message session yet`
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerPending || s.Reason != words || s.Cause != "" {
+		t.Errorf("it waits: %+v", s)
+	}
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	b.reconcile()
+	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+words) {
+		t.Errorf("it is given up: %+v", s)
 	}
 }
 

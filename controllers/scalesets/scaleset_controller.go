@@ -140,7 +140,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if kube.IsStalled(err) {
 		after = settingRetry
 	}
-	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after}, err)
+	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: isOfConnection(err)}, err)
+}
+
+// isOfConnection reports whether the connection tells of an outcome, also of one that is to be deleted and has no pool any more.
+func isOfConnection(err error) bool {
+	return slices.Contains([]string{
+		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
+	}, kube.ReasonOf(err, ""))
 }
 
 // keep makes GitHub have what the record wants, and listens.
@@ -165,10 +172,12 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	switch session.State {
 	case scaleset.Listening:
 		o.session = new(r.sealed(set, gh, remote.ID, session.Session))
+	case scaleset.Refused:
+		owner = r.Cluster + "/" + set.Spec.PoolUID
 	case scaleset.OwnedElsewhere:
 		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
 	}
-	if o.listening, err = listening(set.Spec.Name, session, owner, conditions.Has(set, v1alpha1.ListeningCondition)); err != nil {
+	if o.listening, err = listening(set.Spec.Name, session, owner, conditions.Has(set, v1alpha1.ListeningCondition), r.Now()); err != nil {
 		return o, err
 	}
 	if o.remote, err = r.update(ctx, gh, set, remote); err != nil {
@@ -335,8 +344,8 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleS
 }
 
 // listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
-// names who holds a session that is another's.
-func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*metav1.Condition, error) {
+// names who holds a session that is another's; of one that is refused, the pool.
+func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now time.Time) (*metav1.Condition, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
 	case scaleset.Listening:
@@ -345,18 +354,34 @@ func listening(name string, s scaleset.Snapshot, owner string, isSaid bool) (*me
 		err := kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is held by %s; choose another spec.scaleSetName or end the other", name, owner)
 		return conditions.FalseCondition(condition, v1alpha1.OwnedElsewhereReason, "%s", err), err
 	case scaleset.Refused:
-		return conditions.FalseCondition(condition, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet"),
-			kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
+		err := refused(name, s, owner, now)
+		return conditions.FalseCondition(condition, kube.ReasonOf(err, ""), "%s", err), err
 	}
 	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
 	if s.Err != nil {
-		return conditions.FalseCondition(condition, v1alpha1.GitHubUnavailableReason, "%s", github.Summarize(s.Err)),
-			kube.Wait(v1alpha1.GitHubUnavailableReason, connectionRetry, "listening: %w", github.Summarize(s.Err))
+		reason := kube.ReasonOf(outcome(s.Err), v1alpha1.GitHubUnavailableReason)
+		return conditions.FalseCondition(condition, reason, "%s", github.Summarize(s.Err)),
+			kube.Wait(reason, connectionRetry, "listening: %w", github.Summarize(s.Err))
 	}
 	if isSaid {
 		opening = nil
 	}
 	return opening, kube.Starting(connectionRetry, "opening a session")
+}
+
+// copied is how long a session in the way is taken for an earlier one: that has surely expired by then.
+const copied = 2 * scaleset.SessionLife
+
+// refused is why a session can't be opened that is in the way of one of the owner's own, or of a pool of this cluster that is gone.
+func refused(name string, s scaleset.Snapshot, owner string, now time.Time) error {
+	switch {
+	case now.Sub(s.Since) > copied:
+		return kube.Stall(v1alpha1.OwnedElsewhereReason,
+			"the scale set %q is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id", name)
+	case s.Owner != owner:
+		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "a session that this process doesn't know has not expired yet; no runner is started until then, 92 s at most")
+	}
+	return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
 }
 
 // labelsAccepted says whether GitHub kept all labels.

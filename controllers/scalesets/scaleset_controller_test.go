@@ -160,6 +160,14 @@ func TestAScaleSetIsCreatedAndListenedTo(t *testing.T) {
 	}
 }
 
+// A process that is killed leaves the session open that it opened last, whatever became of those before.
+func TestTheSessionThatTookAnothersPlaceIsInTheStatus(t *testing.T) {
+	b := newBench(t)
+	former := b.settle(ready).Status
+	b.github.ExpireSession(int(former.ID))
+	b.settle(func(s *v1alpha1.ScaleSet) bool { return s.Status.SessionID != former.SessionID })
+}
+
 func TestAScaleSetOfThatNameIsAdoptedAndBroughtInLine(t *testing.T) {
 	b := newBench(t)
 	had, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "linux", GroupID: 1, Labels: []string{"old"}})

@@ -5,6 +5,7 @@ package scalesets
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,19 +16,24 @@ import (
 )
 
 func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
 	for name, tc := range map[string]struct {
 		session     scaleset.Snapshot
 		status      metav1.ConditionStatus
 		reason, err string
 		isStalled   bool
 	}{
-		"open":        {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
-		"another's":   {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
-		"not expired": {scaleset.Snapshot{State: scaleset.Refused}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
+		"open":      {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
+		"another's": {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
+		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "a session that this process doesn't know has not expired yet; no runner is started until then, 92 s at most", false},
+		"a copy's": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now.Add(-5 * time.Minute)}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason,
+			`the scale set "linux" is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id`, true},
+		"not expired": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
 		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
+		"revoked":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnauthorized, Doing: "polling", Status: 401, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, "listening: polling: GitHub answered 401", false},
 		"failing":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnavailable, Doing: "polling", Status: 503, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "listening: polling: GitHub answered 503", false},
 	} {
-		c, err := listening("linux", tc.session, "them", false)
+		c, err := listening("linux", tc.session, "them", false, now)
 		said := ""
 		if err != nil {
 			said = err.Error()

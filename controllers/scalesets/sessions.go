@@ -52,6 +52,7 @@ type session struct {
 	listener *scaleset.Listener
 	client   *scaleset.Client
 	state    scaleset.State
+	id       string // of the session that is open
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -236,8 +237,9 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	for _, q := range s.onEvent {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
-	if now.State != x.state {
-		x.state = now.State
+	another := now.State == scaleset.Listening && now.Session != x.id // which the next process is to go on with
+	if now.State != x.state || another {
+		x.state, x.id = now.State, now.Session
 		for _, q := range s.onState {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}

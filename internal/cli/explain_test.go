@@ -38,7 +38,7 @@ func cluster() []client.Object {
 	pool.Status.Jobs, pool.Status.Runners = 1, v1alpha1.RunnerCounts{Total: 1, Busy: 1}
 	pool.Status.Decision = &v1alpha1.Decision{
 		Time: metav1.Time{Time: noon.Add(-time.Minute)}, Desired: 1, Announced: 1, Reason: "1 job",
-		Limits: &v1alpha1.DecidedLimits{Max: 1, Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: v1alpha1.UnboundedMax, Value: 1, Rule: rule}}},
+		Limits: &v1alpha1.DecidedLimits{Max: new(int32(1)), Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: v1alpha1.UnboundedMax, Value: 1, Rule: rule}}},
 	}
 	history := explain.History{}
 	history.Add(explain.Entry{Time: metav1.Time{Time: noon.Add(-time.Hour)}, Decision: &v1alpha1.Decision{Reason: "0 jobs", Announced: 1}})
@@ -162,7 +162,7 @@ func TestExplain(t *testing.T) {
 
 func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 	left := cluster()[1:]
-	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends after its job"} {
+	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends"} {
 		name := map[string]string{"pool": "linux", "runner": "linux-1"}[what]
 		answer, err := explainerOf(nil, left...).explain(t.Context(), subject{what, name}, time.Time{}, nil)
 		if err != nil {
@@ -285,7 +285,7 @@ func TestAnAnswerIsWrittenInEachFormat(t *testing.T) {
 		if err := (&format{value: name}).write(&out, answer); err != nil {
 			t.Fatal(err)
 		}
-		if err := decode(out.Bytes(), &got); err != nil || got.Pool != "ci/linux" || got.Decision.Limits.Max != 1 {
+		if err := decode(out.Bytes(), &got); err != nil || got.Pool != "ci/linux" || got.Decision.Limits.GetMax() != 1 {
 			t.Errorf("%s: %v, %+v", name, err, got)
 		}
 	}

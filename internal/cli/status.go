@@ -139,6 +139,7 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 		if err := show(w, &next, &page, isTerminal); err != nil {
 			return err
 		}
+		next.Keep(&page)
 		page = next
 	}
 }

@@ -5,7 +5,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,8 +68,13 @@ func (g *statusReader) cannot(what string, err error) {
 		return
 	}
 	why := err.Error()
-	if apierrors.IsForbidden(err) {
+	switch request := new(url.Error); {
+	case apierrors.IsForbidden(err):
 		why = "you may not read them"
+	case meta.IsNoMatchError(err):
+		why = "the cluster has no such kind: Corral's CRDs aren't installed"
+	case errors.As(err, &request): // the same for each kind
+		why = request.Err.Error()
 	}
 	g.unseen = append(g.unseen, status.Unseen{What: what, Why: why})
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -362,6 +364,43 @@ func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
 	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT LOOKED AT whether a controller works") != 1 || !strings.HasPrefix(b.String(), "All is well") {
 		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+// While the API server is away nothing is known to be over, and what is found again is no news.
+func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
+	objects := wellKept()
+	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Status = metav1.ConditionFalse
+	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
+	trouble, away := statusOf("", nil, objects...), statusOf("", func(any, string) bool { return true }, objects...)
+	ctx, cancel := context.WithCancel(t.Context())
+	looks := []status.Page{trouble, away, away, trouble, trouble}
+	look := func(context.Context) (page status.Page) {
+		page, looks = looks[0], looks[1:]
+		if len(looks) == 0 {
+			cancel()
+		}
+		return page
+	}
+	var b bytes.Buffer
+	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
+	changes := strings.TrimPrefix(b.String(), trouble.Text())
+	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT LOOKED AT RunnerPools of other") || !strings.Contains(changes, " LOOKED AT AGAIN RunnerPools of other") {
+		t.Errorf("%v:\n%s", err, changes)
+	}
+}
+
+// A request that fails is of one kind, and what made it fail of all.
+func TestWhatKeepsAllFromBeingReadIsSaidOnce(t *testing.T) {
+	g := &statusReader{}
+	for _, kind := range []string{"runners", "runnerpools"} {
+		g.cannot(kind, &url.Error{Op: "Get", URL: "https://10.0.0.1/apis/corral.dev/v1alpha1/" + kind, Err: errors.New("connection refused")})
+		g.cannot(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))
+	}
+	const missing = "the cluster has no such kind: Corral's CRDs aren't installed"
+	want := []status.Unseen{{What: "runners", Why: "connection refused"}, {What: "runners", Why: missing}, {What: "runnerpools", Why: "connection refused"}, {What: "runnerpools", Why: missing}}
+	if !slices.Equal(g.unseen, want) {
+		t.Errorf("got %+v", g.unseen)
 	}
 }
 

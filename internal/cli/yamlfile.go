@@ -105,8 +105,12 @@ func parseDocument(file string, offset int, text string, read yamlReader) (docum
 
 // yamlProblem tells what a YAML parser doesn't like, with the line of the file.
 func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
-	p := yamldoc.Problems(err)[0]
-	return &v1alpha1.Diagnostic{File: file, Line: offset + p.Line, Column: 1, Message: strings.Join(strings.Fields(p.Message), " ")}
+	problems := yamldoc.Problems(err)
+	var messages []string
+	for _, p := range problems {
+		messages = append(messages, strings.Fields(p.Message)...)
+	}
+	return &v1alpha1.Diagnostic{File: file, Line: offset + problems[0].Line, Column: 1, Message: strings.Join(messages, " ")}
 }
 
 // get returns the value of a field, following aliases, or nil.

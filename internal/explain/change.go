@@ -166,7 +166,7 @@ func (f *PoolFacts) bounds() []string {
 	}
 	wanted := int64(f.Pool.Status.Jobs) + int64(f.Pool.Status.Waiting) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
-	if !byRule && wanted > int64(d.Limits.Max) && !f.Pool.Spec.Suspend {
+	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)
 	}
 	return all

@@ -50,7 +50,7 @@ func scheduled(f *PoolFacts) {
 		Active: []string{"office", "release"}, Min: 4, Idle: 2, Max: 60, Next: &metav1.Time{Time: noon.Add(4 * time.Hour)},
 	}
 	l := f.Pool.Status.Decision.Limits
-	l.Min, l.Idle, l.Max = 4, 2, 60
+	l.Min, l.Idle, l.Max = 4, 2, new(int32(60))
 	f.Pool.Status.Decision.Announced = 60
 }
 
@@ -120,13 +120,13 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-scheduled-bounded": func(f *PoolFacts) {
 			scheduled(f)
-			f.Pool.Status.Decision.Limits.Max = 30
+			f.Pool.Status.Decision.Limits.Max = new(int32(30))
 			f.Pool.Status.Decision.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 60, Value: 30, Reason: "a team has 30 runners", Rule: teamRule}}
 		},
 		"pool-scheduled-none-holds": func(f *PoolFacts) {
 			scheduled(f)
 			f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{Max: 20}
-			f.Pool.Status.Decision.Limits = &v1alpha1.DecidedLimits{Max: 20}
+			f.Pool.Status.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(20))}
 		},
 		"pool-scheduled-not-looked-at": func(f *PoolFacts) { scheduled(f); f.Pool.Status.Schedule = nil },
 		"pool-scheduled-overdue": func(f *PoolFacts) {

@@ -37,7 +37,7 @@ func facts(change ...func(*PoolFacts)) PoolFacts {
 		Revision: "linux-6f1c", Jobs: 7, Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
 		Decision: &v1alpha1.Decision{
 			Time: ago(2 * time.Minute), Desired: 9, Announced: 500, Reason: "7 jobs + 2 idle",
-			Limits: &v1alpha1.DecidedLimits{Max: 500, Idle: 2},
+			Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
 			Before: &v1alpha1.DecidedNumbers{Desired: 4, Announced: 500, Max: 500},
 		},
 	}
@@ -69,7 +69,7 @@ func (f *PoolFacts) ready(status metav1.ConditionStatus, reason, message string)
 func bounded(f *PoolFacts) {
 	d := f.Pool.Status.Decision
 	d.ID, d.Digest, d.Announced = "a1b2c3", "sha256:77", 60
-	d.Limits.Max = 60
+	d.Limits.Max = new(int32(60))
 	d.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 500, Value: 60, Reason: "a team has 60 runners", Rule: teamRule}}
 	d.Reason += "; max 500 → 60 by RunnerPolicy/ci/pools corral.scaling.limit (policies/limits.rego:5): a team has 60 runners"
 	f.Policies = []Policy{
@@ -83,10 +83,10 @@ func bounded(f *PoolFacts) {
 		{Time: d.Time, Since: new(ago(150 * time.Second)), Jobs: 7, Decision: d},
 		{Time: ago(time.Hour), Jobs: 2, Decision: &v1alpha1.Decision{
 			Time: ago(time.Hour), Desired: 4, Announced: 500, Reason: "2 jobs + 2 idle",
-			Before: &v1alpha1.DecidedNumbers{Desired: 2, Announced: 500}, Limits: &v1alpha1.DecidedLimits{Max: 500, Idle: 2},
+			Before: &v1alpha1.DecidedNumbers{Desired: 2, Announced: 500}, Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
 		}},
 		{Time: ago(2 * time.Hour), Decision: &v1alpha1.Decision{
-			Time: ago(2 * time.Hour), Desired: 2, Announced: 500, Reason: "0 jobs + 2 idle", Limits: &v1alpha1.DecidedLimits{Max: 500, Idle: 2},
+			Time: ago(2 * time.Hour), Desired: 2, Announced: 500, Reason: "0 jobs + 2 idle", Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
 		}, Template: &v1alpha1.TemplateVerdict{Revision: "linux-6f1c", Allowed: true}},
 	}
 }
@@ -100,7 +100,7 @@ func hard(f *PoolFacts) {
 		Time: ago(20 * time.Second), Desired: 5, Announced: 5, Waiting: 7, ID: "f00d", Digest: "sha256:88",
 		Reason: "12 jobs + 2 idle, bounded by max 5; 7 jobs accepted before wait, by policy; max 500 → 5 by ClusterRunnerPolicy/hours …",
 		Limits: &v1alpha1.DecidedLimits{
-			Min: 0, Max: 5, Idle: 2, Hard: true, Shared: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
+			Min: 0, Max: new(int32(5)), Idle: 2, Hard: true, Shared: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
 			Bounds:    []v1alpha1.LimitBound{{Field: "max", Declared: 500, Value: 5, Reason: "the night has 5 runners", Rule: rule}},
 			Conflicts: []string{"RunnerPolicy/ci/wish corral.scaling.limit: min at least 8 is above what the pool declares: only a ClusterRunnerPolicy may raise it"},
 		},
@@ -127,14 +127,14 @@ func TestPool(t *testing.T) {
 		"pool-hard":    hard,
 		"pool-at-max": func(f *PoolFacts) {
 			f.Pool.Spec.Scale.Max = new(int32(5))
-			f.Pool.Status.Decision.Limits.Max, f.Pool.Status.Decision.Desired, f.Pool.Status.Decision.Announced = 5, 5, 5
+			f.Pool.Status.Decision.Limits.Max, f.Pool.Status.Decision.Desired, f.Pool.Status.Decision.Announced = new(int32(5)), 5, 5
 			f.Pool.Status.Decision.Reason = "7 jobs accepted before max fell to 5 are served"
 		},
 		"pool-full": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(2))}
 			s.Jobs, s.Waiting, s.Runners = 2, 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
-			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: 2}
+			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
 		},
@@ -199,7 +199,7 @@ func TestPool(t *testing.T) {
 		"pool-unbounded": func(f *PoolFacts) {
 			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{}
 			f.Pool.Status.Decision.Announced, f.Pool.Status.Decision.Limits = v1alpha1.UnboundedMax, &v1alpha1.DecidedLimits{
-				Min: 2, Max: v1alpha1.UnboundedMax, Bounds: []v1alpha1.LimitBound{{Field: "min", Declared: 0, Value: 2, Rule: teamRule}},
+				Min: 2, Bounds: []v1alpha1.LimitBound{{Field: "min", Declared: 0, Value: 2, Rule: teamRule}},
 			}
 		},
 		"pool-hostile-words": func(f *PoolFacts) {
@@ -268,8 +268,19 @@ func TestOfRunner(t *testing.T) {
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f"}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
+		"runner-ending-container-runs": func() RunnerFacts { // of its last look before it ended nothing is said
+			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "job over, the container still runs")
+			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
+			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job is over; waiting for its container to end"}}
+			return RunnerFacts{Runner: r, Pool: pool}
+		},
 		"runner-pool-gone": func() RunnerFacts {
 			r := runnerOf("linux-3", v1alpha1.RunnerBusy, "", "running a job")
+			r.Object.DeletionTimestamp, r.Until = new(ago(time.Second)), time.Time{}
+			return RunnerFacts{Runner: r, PoolGone: true}
+		},
+		"runner-pool-gone-idle": func() RunnerFacts {
+			r := runnerOf("linux-3", v1alpha1.RunnerIdle, "", "waiting for a job")
 			r.Object.DeletionTimestamp, r.Until = new(ago(time.Second)), time.Time{}
 			return RunnerFacts{Runner: r, PoolGone: true}
 		},

@@ -110,7 +110,7 @@ func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 	}
 	n := &v1alpha1.DecidedNumbers{Desired: d.Desired, Announced: d.Announced}
 	if d.Limits != nil {
-		n.Max = d.Limits.Max
+		n.Max = d.Limits.GetMax()
 	}
 	return n
 }

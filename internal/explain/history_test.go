@@ -23,7 +23,7 @@ func entryAt(seconds int, desired, before int32, change ...func(*Entry)) Entry {
 	at := metav1.Time{Time: noon.Add(time.Duration(seconds) * time.Second)}
 	e := Entry{Time: at, Jobs: desired, Decision: &v1alpha1.Decision{
 		Time: at, Desired: desired, Announced: 10, Reason: fmt.Sprintf("%d jobs", desired),
-		Limits: &v1alpha1.DecidedLimits{Max: 10}, Before: &v1alpha1.DecidedNumbers{Desired: before, Announced: 10, Max: 10},
+		Limits: &v1alpha1.DecidedLimits{Max: new(int32(10))}, Before: &v1alpha1.DecidedNumbers{Desired: before, Announced: 10, Max: 10},
 	}}
 	for _, c := range change {
 		c(&e)
@@ -56,7 +56,7 @@ func brief(t *testing.T, h *History) []string {
 }
 
 func TestEntriesOfAMinuteThatDifferInNumbersAreOne(t *testing.T) {
-	maxIs := func(n int32) func(*Entry) { return func(e *Entry) { e.Decision.Limits.Max = n } }
+	maxIs := func(n int32) func(*Entry) { return func(e *Entry) { e.Decision.Limits.Max = &n } }
 	judged := func(e *Entry) { e.Template = &v1alpha1.TemplateVerdict{Revision: "linux-1"} }
 	alone := func(e *Entry) { e.Decision = nil }
 	tests := map[string]struct {

@@ -311,7 +311,7 @@ func (f *PoolFacts) maxWords() string {
 			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, wording.Max(b.Declared), b.Rule.Says(b.Reason))
 		}
 	}
-	words := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.Max))
+	words := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.GetMax()))
 	if by := f.decider("max"); by != "" {
 		words += ", by the schedule " + by
 	}

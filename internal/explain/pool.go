@@ -305,6 +305,8 @@ func (a *PoolAnswer) numbers(p *page) {
 	}
 	if a.Mode == v1alpha1.Observe && a.Runners.Total == 0 {
 		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(a.Jobs, "job"))
+	} else if d == nil && !a.Past || d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+		p.line(0, "%s %s; how many jobs isn't known.", has, runnersWords(a.Runners))
 	} else {
 		p.line(0, "%s %s and %s.", has, wording.Count(a.Jobs, "job"), runnersWords(a.Runners))
 	}
@@ -563,7 +565,7 @@ func (e *Entry) words() string {
 		}
 		words += fmt.Sprintf("  desired %s, announced %s", desired, wording.Max(d.Announced))
 		if d.Limits != nil {
-			words += ", max " + wording.Max(d.Limits.Max)
+			words += ", max " + wording.Max(d.Limits.GetMax())
 		}
 		words += ": " + briefReason(d)
 	}

@@ -49,7 +49,7 @@ var remedies = map[string]string{
 	v1alpha1.WebhookSecretMissingReason: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
 
 	v1alpha1.DependencyNotReadyReason: "Fix the source in spec.dependsOn that the message names.",
-	v1alpha1.ArtifactFailedReason:     "Check URL, reference and credentials of the source." + revisionRunsOn,
+	v1alpha1.ArtifactFailedReason:     "Look at what the message names: the server, or the source's URL, reference, credentials or size." + revisionRunsOn,
 	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify." + revisionRunsOn,
 	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
 	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push." + revisionRunsOn,

@@ -132,7 +132,10 @@ func timeOrNil(t time.Time) *metav1.Time {
 // waitsFor says what has to happen next.
 func (r *Runner) waitsFor() string {
 	o := r.Object
+	ready := ConditionOf(o.Status.Conditions, v1alpha1.ReadyCondition)
 	switch {
+	case o.DeletionTimestamp != nil && ready != nil && ready.Status == metav1.ConditionUnknown && o.Status.ObservedGeneration == o.Generation:
+		return r.ends(ready.Message)
 	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
 		return "its deregistration on GitHub; a runner with a job finishes it first"
 	case o.DeletionTimestamp != nil:
@@ -150,6 +153,14 @@ func (r *Runner) waitsFor() string {
 		return "the end of its job; no scale-down, update or policy ends it before"
 	}
 	return "its clean-up: it is deregistered, then its pod is deleted"
+}
+
+// ends says what a runner needs next to be gone, by what its controller says.
+func (r *Runner) ends(says string) string {
+	if _, what, ok := strings.Cut(says, "waiting for "); ok {
+		return what
+	}
+	return "its deregistration on GitHub: " + says
 }
 
 // startsWith says what a runner needs next to start.
@@ -191,7 +202,11 @@ func (a RunnerAnswer) Text() string {
 		field("Cause", string(a.Cause))
 	}
 	if a.PoolGone {
-		field("Pool", "deleted; the runner ends after its job")
+		end := "deleted; the runner ends"
+		if a.State == v1alpha1.RunnerBusy {
+			end += " after its job"
+		}
+		field("Pool", end)
 	}
 	if a.EndingSince != nil {
 		field("Ending", "since "+p.when(a.EndingSince.Time))

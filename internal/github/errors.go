@@ -217,22 +217,27 @@ func ComeBack(err error) (after time.Duration, away bool) {
 // MaxRetryAfter bounds how long GitHub's word to wait is taken for: the hour of the primary rate limit is the longest.
 const MaxRetryAfter = time.Hour
 
+// SecondaryRetry is how long to wait at a secondary rate limit if GitHub doesn't say: "at least one minute", says its page on rate limits.
+const SecondaryRetry = time.Minute
+
+// Bounded is how long GitHub is left alone that asks for so long.
+func Bounded(after time.Duration) time.Duration { return min(MaxRetryAfter, max(0, after)) }
+
 // RetryAfter reads Retry-After (seconds or a date), else the reset of the primary rate limit. It is between 0 and
 // MaxRetryAfter; 0 when GitHub didn't say.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
-	at, err := http.ParseTime(value)
-	if seconds, notNumber := strconv.Atoi(value); notNumber == nil {
-		at, err = now.Add(time.Duration(min(seconds, 1<<20))*time.Second), nil
-	} else if err != nil && h.Get("X-Ratelimit-Remaining") == "0" {
-		var reset int64
-		reset, err = strconv.ParseInt(h.Get("X-Ratelimit-Reset"), 10, 64)
-		at = time.Unix(reset, 0)
+	if seconds, err := strconv.Atoi(value); err == nil || errors.Is(err, strconv.ErrRange) { // of a number out of range it is the nearest
+		return Bounded(time.Duration(max(0, min(seconds, 1<<20))) * time.Second)
 	}
-	if err != nil {
+	if at, err := http.ParseTime(value); err == nil {
+		return Bounded(at.Sub(now))
+	}
+	reset, err := strconv.ParseInt(h.Get("X-Ratelimit-Reset"), 10, 64)
+	if err != nil || h.Get("X-Ratelimit-Remaining") != "0" {
 		return 0
 	}
-	return min(MaxRetryAfter, max(0, at.Sub(now)))
+	return Bounded(time.Unix(max(now.Unix(), min(reset, now.Unix()+1<<20)), 0).Sub(now))
 }
 
 // AsksToWait reports whether an answer asks to come back later. GitHub says so with 403, too:
@@ -241,7 +246,11 @@ func AsksToWait(status int, h http.Header, message string) bool {
 	if status != http.StatusForbidden {
 		return status == http.StatusTooManyRequests
 	}
+	return h.Get("Retry-After") != "" || h.Get("X-Ratelimit-Remaining") == "0" || IsSecondaryLimit(message)
+}
+
+// IsSecondaryLimit reports whether GitHub says that too many calls came at once.
+func IsSecondaryLimit(message string) bool {
 	message = strings.ToLower(message)
-	return h.Get("Retry-After") != "" || h.Get("X-Ratelimit-Remaining") == "0" ||
-		strings.Contains(message, "secondary rate limit") || strings.Contains(message, "abuse detection")
+	return strings.Contains(message, "secondary rate limit") || strings.Contains(message, "abuse detection")
 }

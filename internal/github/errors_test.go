@@ -24,6 +24,10 @@ func TestRetryAfterIsReadInAllForms(t *testing.T) {
 		"limit not reached":  {http.Header{"X-Ratelimit-Remaining": {"9"}, "X-Ratelimit-Reset": {"1767323105"}}, 0},
 		"nothing":            {nil, 0},
 		"more than is taken": {http.Header{"Retry-After": {"99999999999"}}, MaxRetryAfter},
+		"far below zero":     {http.Header{"Retry-After": {"-10000000000"}}, 0},
+		"beyond all numbers": {http.Header{"Retry-After": {"99999999999999999999"}}, MaxRetryAfter},
+		"in centuries":       {http.Header{"Retry-After": {now.AddDate(400, 0, 0).Format(http.TimeFormat)}}, MaxRetryAfter},
+		"reset in centuries": {http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"9223372036854775807"}}, MaxRetryAfter},
 		"no number":          {http.Header{"Retry-After": {"soon"}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,7 @@ type Options struct {
 	Now func() time.Time
 
 	answered func(class string, status int, header http.Header) // nil for nobody
+	refused  func()                                             // nil for nobody
 }
 
 // WithDefaults returns the options with defaults in place of zero values.

@@ -20,6 +20,7 @@ type Connections struct {
 	byKey     map[string]connection
 	forgotten []func(key string)              // called with connections that no longer serve
 	failing   map[string]map[string]*failures // by key and class of calls
+	refused   map[string]time.Time            // by key, when its credentials were
 	onTrouble []func(key string)
 }
 
@@ -31,7 +32,7 @@ type connection struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}}
+	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}}
 }
 
 // Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
@@ -68,6 +69,7 @@ func (c *Connections) get(key string) (connection, bool) {
 		if !x.dropped.IsZero() && c.now().Sub(x.dropped) >= afterlife {
 			delete(c.byKey, key)
 			delete(c.failing, key)
+			delete(c.refused, key)
 			for _, forget := range c.forgotten {
 				forget(key)
 			}

@@ -4,20 +4,25 @@
 package github
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"time"
 )
 
 const (
 	// troubleCalls in a row have to fail, over no less than troubleTime, before a connection is in trouble: GitHub answers a single call
-	// with 500 every now and then.
+	// with 500 every now and then. If it asks to wait for longer than troubleRetry, one is enough.
 	troubleCalls, troubleTime = 3, 10 * time.Second
 	// troubleLife is how long a failure counts that no other call of its class followed.
 	troubleLife = 90 * time.Second
 	// troubleRetry is the longest time between two attempts of whoever calls, unless GitHub asked for more.
 	troubleRetry = 30 * time.Second
+	// refusalPause is the least time between two refusals of credentials that are looked into.
+	refusalPause = time.Minute
 )
 
 // Trouble is what GitHub answers to the calls of a class, one after the other, instead of what it was asked for.
@@ -35,12 +40,15 @@ type failures struct {
 	isKnown           bool // to those that OnTrouble named
 }
 
-// isTrouble reports whether they are many enough, and not of the past.
+// isTrouble reports whether they are many enough, or GitHub asked to wait for long, and not of the past.
 func (f *failures) isTrouble(now time.Time) bool {
-	return f.calls >= troubleCalls && f.last.Sub(f.first) >= troubleTime && now.Sub(f.last) < max(troubleLife, f.next.Sub(f.last)+troubleRetry)
+	wait := f.next.Sub(f.last)
+	isSure := f.calls >= troubleCalls && f.last.Sub(f.first) >= troubleTime || wait > troubleRetry
+	return isSure && now.Sub(f.last) < max(troubleLife, wait+troubleRetry)
 }
 
-// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer. It must not block.
+// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, and when GitHub refuses its
+// credentials. It must not block.
 func (c *Connections) OnTrouble(changed func(key string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,10 +102,48 @@ func (c *Connections) count(key, class string, status int, header http.Header) (
 	return changed
 }
 
-// Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble.
+// refuse takes in that GitHub refused a connection's credentials, or the right to register runners.
+func (c *Connections) refuse(key string) {
+	c.mu.Lock()
+	isNews := c.now().Sub(c.refused[key]) >= refusalPause
+	if isNews {
+		c.refused[key] = c.now()
+	}
+	wake := c.onTrouble
+	c.mu.Unlock()
+	for _, f := range wake {
+		if isNews {
+			f(key)
+		}
+	}
+}
+
+// Refused is when GitHub refused a connection's credentials to one of its clients, which is to be looked into; the zero time for never.
+func (c *Connections) Refused(key string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused[key]
+}
+
+// Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
 func (c *Connections) Watch(o Options, key string) Options {
 	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
+	o.refused = func() { c.refuse(key) }
 	return o
+}
+
+// NoteRefusal takes in an answer that GitHub gives by the credentials themselves, if it refuses them: tokens that are made of them end by
+// themselves.
+func (o Options) NoteRefusal(resp *http.Response) {
+	if o.refused == nil || resp == nil {
+		return
+	}
+	switch KindOfStatus(resp.StatusCode) {
+	case KindUnauthorized, KindForbidden:
+		if !AsksToWait(resp.StatusCode, resp.Header, "") {
+			o.refused()
+		}
+	}
 }
 
 // Note takes in how a call of a class ended that whoever made it waited for.
@@ -107,6 +153,30 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	case err != nil:
 		o.answered(class, 0, nil)
 	default:
-		o.answered(class, resp.StatusCode, resp.Header)
+		o.answered(class, resp.StatusCode, withLimit(resp))
 	}
+}
+
+// mostWords is how much of an answer is read for GitHub's words about a limit.
+const mostWords = 16 << 10
+
+// withLimit returns the header of an answer, with Retry-After also if it's the body alone that tells of a secondary rate limit.
+func withLimit(resp *http.Response) http.Header {
+	if resp.StatusCode != http.StatusForbidden || resp.Body == nil || AsksToWait(resp.StatusCode, resp.Header, "") {
+		return resp.Header
+	}
+	words, err := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // an error comes again to who reads on
+	resp.Body = readAgain{io.MultiReader(bytes.NewReader(words), resp.Body), resp.Body}
+	if err != nil || !IsSecondaryLimit(string(words)) {
+		return resp.Header
+	}
+	header := resp.Header.Clone()
+	header.Set("Retry-After", strconv.Itoa(int(SecondaryRetry.Seconds())))
+	return header
+}
+
+// readAgain is a body whose beginning was read.
+type readAgain struct {
+	io.Reader
+	io.Closer
 }

@@ -6,7 +6,9 @@ package github
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,6 +42,7 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 		"seldom":             {calls: []call{{0, "poll", 500, nil}, {90, "poll", 500, nil}, {90, "poll", 500, nil}, {90, "poll", 500, nil}}},
 		"no answers":         {calls: []call{{0, "poll", 0, nil}, {15, "poll", 0, nil}, {15, "poll", 0, nil}}, code: 0, next: 30, wakes: 1},
 		"asked to wait":      {calls: []call{{0, "jit", 429, limit}, {300, "jit", 429, limit}, {300, "jit", 429, limit}}, then: 299, code: 429, next: 300, wakes: 1},
+		"asked to wait long": {calls: []call{{0, "jit", 429, limit}}, then: 299, code: 429, next: 300, wakes: 1},
 		"no right":           {calls: []call{{0, "jit", 403, nil}, {15, "jit", 403, nil}, {15, "jit", 403, nil}}},
 		"a secondary limit":  {calls: []call{{0, "jit", 403, limit}, {300, "jit", 403, limit}, {300, "jit", 403, limit}}, code: 403, next: 300, wakes: 1},
 		"what began first":   {calls: []call{{0, "poll", 500, nil}, {5, "poll", 500, nil}, {1, "get", 429, nil}, {4, "poll", 500, nil}, {1, "get", 429, nil}, {9, "get", 429, nil}}, code: 500, next: 20, wakes: 2},
@@ -96,5 +99,25 @@ func TestACallThatNobodyWaitedForSaysNothing(t *testing.T) {
 	o.Note(left, "poll", &http.Response{StatusCode: 200}, nil)
 	if noted != 2 {
 		t.Errorf("%d noted", noted)
+	}
+}
+
+// GitHub says so in the body alone, at times; who called reads the whole all the same.
+func TestASecondaryLimitIsTroubleWhateverTheHeaderSays(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := NewConnections(func() time.Time { return now })
+	o := c.Watch(Options{}, "ns/main")
+	for _, words := range []string{"Resource not accessible", "You have exceeded a secondary rate limit"} {
+		for range troubleCalls {
+			resp := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(words))}
+			o.Note(t.Context(), "jit", resp, nil)
+			if read, err := io.ReadAll(resp.Body); err != nil || string(read) != words {
+				t.Errorf("%v: %q is left of %q", err, read, words)
+			}
+			now = now.Add(troubleTime)
+		}
+		if trouble, yes := c.Trouble("ns/main"); yes != IsSecondaryLimit(words) || yes && trouble.Next != now.Add(SecondaryRetry-troubleTime) {
+			t.Errorf("%s: %t, %+v", words, yes, trouble)
+		}
 	}
 }

@@ -76,11 +76,11 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 	}
 }
 
-// One more runner that fails for the same cause is no news, nor that GitHub's answer was the same to something else.
+// One more runner that fails for the same cause is no news, nor what else GitHub answers in an outage.
 func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 	for reason, all := range map[string][]string{
 		v1alpha1.RunnersFailingReason:    {"3 runners in a row failed (Crash: ended)", "4 runners in a row failed (Crash: ended)", "5 runners in a row failed (ImagePull: no image)"},
-		v1alpha1.GitHubUnavailableReason: {"polling: GitHub answered 401: The token expired", "opening a session: GitHub answered 401: Bad credentials", "polling: GitHub answered 500"},
+		v1alpha1.GitHubUnavailableReason: {"polling: GitHub answered 500", "opening a session: no answer in time", "polling: GitHub answered 429"},
 	} {
 		b := newBench(t)
 		for i, words := range all {

@@ -89,6 +89,12 @@ func IsProgress(err error) bool {
 	return errors.As(err, &p)
 }
 
+// IsStarting says whether the outcome is a Starting.
+func IsStarting(err error) bool {
+	p := new(progressing)
+	return errors.As(err, &p) && p.starting
+}
+
 // isCalm says whether the outcome is a wait that belongs to the course of things, and no trouble.
 func isCalm(err error) bool {
 	return slices.Contains([]string{v1alpha1.DrainingReason, v1alpha1.SessionRefusedReason}, ReasonOf(err, ""))

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -90,6 +92,8 @@ type Done struct {
 	Urgent bool
 	// Elsewhere is true of an outcome that another object tells of, as it is its cause: it is neither an event nor a line.
 	Elsewhere bool
+	// Late is true of an outcome that was left for another object to tell of, which doesn't: it is told now, though the conditions say it already.
+	Late bool
 	// Unready, when set, is the reason for Ready=False although nothing failed (as when
 	// suspended).
 	Unready string
@@ -135,7 +139,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 		return ctrl.Result{}, errors.Join(retry, err)
 	}
 	if !done.Elsewhere {
-		a.tell(ctx, outcome)
+		a.tell(ctx, done.Late, outcome)
 	}
 	return result, retry
 }
@@ -245,19 +249,19 @@ func (a *Attempt) retrying(reason string, outcome error) {
 // numbers are those of a message that counts what fails, or names one of the runners that do.
 var numbers = regexp.MustCompile(`\d+`)
 
-// answered is what GitHub answers to whatever it is asked for in an outage.
-var answered = regexp.MustCompile(`GitHub answered \d+`)
+// limited is what GitHub answers to whoever asks too often.
+const limited = "GitHub answered 429"
 
 // gist is what is new of a condition's message if it differs.
 func gist(c *metav1.Condition) string {
 	message := wording.WithoutNextTry(c.Message)
-	if code := answered.FindString(message); code != "" && c.Reason == v1alpha1.GitHubUnavailableReason {
-		return code
-	}
-	if c.Reason == v1alpha1.RunnersFailingReason || c.Reason == v1alpha1.QuotaExceededReason {
+	switch c.Reason {
+	case v1alpha1.GitHubUnavailableReason: // in one outage it answers this and that, or nothing
+		return strconv.FormatBool(strings.Contains(message, limited))
+	case v1alpha1.RunnersFailingReason, v1alpha1.QuotaExceededReason:
 		return numbers.ReplaceAllString(message, "")
 	}
-	return message
+	return wording.WithoutFormer(message)
 }
 
 // isMirrored reports whether another object tells of the outcome.
@@ -272,9 +276,9 @@ func isKnown(was, is *metav1.Condition, outcome error) bool {
 
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
 // when it begins.
-func (a *Attempt) tell(ctx context.Context, outcome error) {
+func (a *Attempt) tell(ctx context.Context, isLate bool, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || a.isMirrored(outcome) || isKnown(was, is, outcome) {
+	if is == nil || a.isMirrored(outcome) || !isLate && isKnown(was, is, outcome) {
 		return
 	}
 	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended

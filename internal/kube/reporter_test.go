@@ -204,6 +204,7 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now())),
 		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now().Add(time.Hour))),
 		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 502; %s", wording.NextTry(time.Now())),
+		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "no answer in time"),
 		kube.Stall(v1alpha1.CredentialsRefusedReason, "GitHub answered 401"),
 	} {
 		pool := b.pool(t)
@@ -214,15 +215,28 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 			t.Fatal(err)
 		}
 		ready := conditions.Get(b.pool(t), v1alpha1.ReadyCondition)
-		if isOf := ready.LastTransitionTime.Equal(&begun); isOf != (i == 1 || i == 2) {
+		if isOf := ready.LastTransitionTime.Equal(&begun); isOf != (i == 1 || i == 2 || i == 3) {
 			t.Errorf("%d: %q since %s", i, ready.Message, ready.LastTransitionTime)
 		}
 		if ready.Message != outcome.Error() {
 			t.Errorf("%d: %q isn't written", i, outcome)
 		}
 	}
-	if len(b.events) != 3 {
+	if len(b.events) != 2 {
 		t.Errorf("%d events", len(b.events))
+	}
+}
+
+// What another object was to tell of, and doesn't, is told once.
+func TestWhatNobodyElseTellsIsToldLate(t *testing.T) {
+	b := newBench(t)
+	for i, done := range []kube.Done{{Elsewhere: true}, {Elsewhere: true}, {Late: true}, {}} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), done, kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500")); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(b.events); (got > 0) != (i > 1) || got > 1 {
+			t.Errorf("%d: %d events", i, got)
+		}
 	}
 }
 

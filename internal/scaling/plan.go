@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Protection is how long a runner without a job is kept after its creation, or
@@ -175,7 +176,7 @@ func (in Input) saturate(p Plan) Plan {
 func Desired(in Input) (int32, string) {
 	switch {
 	case !in.Demand.Known:
-		return countRunners(in.Runners).supply, "no count of jobs yet: runners are neither started nor ended"
+		return countRunners(in.Runners).supply, wording.NoCount + ": runners are neither started nor ended"
 	case in.Pace == nil || in.Suspended:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():

@@ -207,10 +207,10 @@ func decisions() []variant {
 			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 		})},
 		{"unbounded", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, v1alpha1.UnboundedMax
+			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
 		})},
 		{"bounded by policy", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.Hard, d.Waiting = 6, 4, 4, true, 2
+			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.Hard, d.Waiting = 6, 4, new(int32(4)), true, 2
 			d.Desired, d.Reason = 4, "6 jobs + 1 idle, bounded by max 4; 2 jobs accepted before wait, by policy; max 10 → 4 by "+rule.String()
 			d.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 10, Value: 4, Rule: rule}}
 		})},
@@ -416,7 +416,7 @@ func compareColumns(p *v1alpha1.RunnerPool, f explain.PoolFacts, ready *explain.
 	if d := p.Status.Decision; d != nil {
 		why, _, _ := strings.Cut(d.Reason, "; max ")
 		claim(strings.Contains(text, "Why: "+why+"\n"), "WHY is %q, and explain says:\n%s", d.Reason, text)
-		claim(strings.Contains(text, "max   "+wording.Max(d.Limits.Max)), "MAX is %d, and explain says:\n%s", d.Limits.Max, text)
+		claim(strings.Contains(text, "max   "+wording.Max(d.Limits.GetMax())), "MAX is %d, and explain says:\n%s", d.Limits.GetMax(), text)
 		claim(!accepts || d.Announced > 0, "nothing is announced, and explain says:\n%s", text)
 	} else {
 		claim(!accepts, "nothing was decided, and explain says:\n%s", text)

@@ -5,6 +5,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -31,7 +32,8 @@ func (v view) isLeaderless() bool {
 func checkControllers(v view) symptoms {
 	var all symptoms
 	var pools []string
-	if v.isLeaderless() {
+	isAlone := v.isLeaderless()
+	if isAlone {
 		for i := range v.Pools {
 			pools = append(pools, nameOf(&v.Pools[i]))
 		}
@@ -44,11 +46,17 @@ func checkControllers(v view) symptoms {
 		if l.Holder == "" {
 			message = fmt.Sprintf("Lease %s: its holder gave it up, and nobody took it", l.Name)
 		}
-		all = append(all, symptom{
+		namespace, name, _ := strings.Cut(l.Name, "/")
+		one := symptom{
 			key: noLeaderReason, of: object{kind: leaseKind, name: l.Name}, reason: noLeaderReason, rank: rank{severity: Critical, what: "no controller works"},
 			message: message, since: l.Renewed.Time, pools: pools,
-			do: "Look at the controller's pods: kubectl get pods -n corral-system. Running jobs go on; no runner is started or ended.",
-		})
+			do: "Look at the controller's pods: kubectl get pods -n " + namespace + ". Running jobs go on; no runner is started or ended.",
+		}
+		if !isAlone {
+			one.key, one.rank = noLeaderReason+"|"+l.Name, rank{severity: Error, what: "a controller doesn't work, and another does"}
+			one.do = fmt.Sprintf("If it was uninstalled: kubectl delete lease -n %s %s. Else look at its pods: kubectl get pods -n %s.", namespace, name, namespace)
+		}
+		all = append(all, one)
 	}
 	return all
 }

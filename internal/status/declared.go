@@ -5,6 +5,7 @@ package status
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -85,6 +86,9 @@ func checkSources(v view) symptoms {
 			continue
 		}
 		one := conditionOf(s.of, ready)
+		if ready.Reason == v1alpha1.ArtifactFailedReason {
+			one.key = unserved(one.key, ready.Message)
+		}
 		if src.Status.LastAppliedRevision == "" {
 			one.do = explain.WithoutRevision(one.do)
 		}
@@ -95,6 +99,27 @@ func checkSources(v view) symptoms {
 		all = append(all, one)
 	}
 	return all
+}
+
+var (
+	// fetching is how a message begins that says from which server something can't be fetched.
+	fetching = regexp.MustCompile(`^fetching (\w+://[^/\s]+)\S*: ([^\n]*)`)
+	// unanswered is what it goes on with if the server doesn't answer: for the first who asks, and for those after it.
+	unanswered = regexp.MustCompile(`^(timed out: the server|the server did not answer lately)`)
+	// ofRepository is what is wrong with a repository, and not with its server.
+	ofRepository = regexp.MustCompile(`^(repository not found|reference not found|too large|unusable)`)
+)
+
+// unserved is the key of a server that serves none of its repositories; that of the symptom otherwise.
+func unserved(key, message string) string {
+	m := fetching.FindStringSubmatch(message)
+	switch {
+	case m == nil || ofRepository.MatchString(m[2]):
+		return key
+	case unanswered.MatchString(m[2]):
+		return v1alpha1.ArtifactFailedReason + "|" + m[1]
+	}
+	return v1alpha1.ArtifactFailedReason + "|" + m[1] + "|" + alike(m[2])
 }
 
 // checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't

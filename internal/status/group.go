@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -56,7 +57,7 @@ func findingOf(v view, of symptoms) Finding {
 		}
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}
-	f.Hurts.ofPools(v, of.pools(), f.isTrouble())
+	f.Hurts.ofPools(v, of.pools(), f.isTrouble() || f.Reason == v1alpha1.SuspendedReason)
 	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
 	for i, o := range sorted {
 		if f.Hurts.count(o.kind); i < maxObjects {
@@ -81,11 +82,11 @@ func (all symptoms) pools() map[string]bool {
 	return pools
 }
 
-// ofPools counts pools, and of a trouble the jobs that wait for it.
-func (h *Hurts) ofPools(v view, pools map[string]bool, isTrouble bool) {
+// ofPools counts pools, and of what keeps jobs waiting those that do.
+func (h *Hurts) ofPools(v view, pools map[string]bool, keepsJobs bool) {
 	h.Pools = len(pools)
 	for name, waits := range pools {
-		if p := v.pools[name]; p != nil && waits && isTrouble {
+		if p := v.pools[name]; p != nil && waits && keepsJobs {
 			h.Jobs += explain.Waiting(&p.Status)
 		}
 	}

@@ -21,7 +21,7 @@ type left struct {
 
 // checkLeaving finds pools that were deleted, and whose runners are there.
 func checkLeaving(v view) symptoms {
-	if slices.ContainsFunc(v.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, "RunnerPools") }) {
+	if slices.ContainsFunc(v.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, poolsRead) }) {
 		return nil // who can't see the pools can't say which are gone
 	}
 	all := map[object]left{}

@@ -28,9 +28,10 @@ var reasonsOf = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseQuota: v1alpha1.QuotaExceededReason, v1alpha1.CauseCache: v1alpha1.CacheUnavailableReason, v1alpha1.CauseGitHub: v1alpha1.GitHubUnavailableReason,
 }
 
-// checkRunners finds what keeps runners from starting, or ended them. What their pool says by itself is found by object and reason.
-func checkRunners(v view, byReason map[saying]string) symptoms {
+// checkRunners finds what keeps runners from starting, or ended them, and whether it is known of their pool or its connection.
+func checkRunners(v view, known symptoms) symptoms {
 	var all symptoms
+	byReason, causes := known.byReason(), known.causes()
 	for i := range v.Runners {
 		r := &v.Runners[i]
 		s := &r.Status
@@ -49,7 +50,12 @@ func checkRunners(v view, byReason map[saying]string) symptoms {
 		}
 		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
 			one.pools = []string{nameOf(pool)}
-			if key, ok := byReason[saying{ofPool(pool), reasonOfCause(s.Cause)}]; ok {
+			reason, connection := reasonOfRunner(r), pool.Spec.ConnectionRef.From(pool.Namespace)
+			key, isKnown := byReason[saying{ofPool(pool), reason}]
+			if !isKnown && ofConnection[reason] {
+				key, isKnown = causes[object{connectionKind, connection.Namespace, connection.Name}]
+			}
+			if isKnown {
 				one.key, one.rank.grace = key, 0
 			}
 		}
@@ -58,10 +64,14 @@ func checkRunners(v view, byReason map[saying]string) symptoms {
 	return all
 }
 
-// reasonOfCause is the reason of a pool whose runners a cause holds up; "" for none.
-func reasonOfCause(cause v1alpha1.RunnerCause) string {
-	if cause.Permanent() {
+// reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.
+func reasonOfRunner(r *v1alpha1.Runner) string {
+	cause, ready := r.Status.Cause, explain.ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
+	switch {
+	case cause.Permanent():
 		return v1alpha1.RunnersFailingReason
+	case cause == v1alpha1.CauseGitHub && ready != nil && ofConnection[ready.Reason]:
+		return ready.Reason
 	}
 	return reasonsOf[cause]
 }

@@ -136,6 +136,8 @@ type Finding struct {
 	Do string `json:"do,omitempty"`
 
 	key string
+	// unseen is what could not be looked at when it was found.
+	unseen string
 }
 
 // Hurts counts who suffers from a cause.
@@ -171,7 +173,7 @@ func Look(s *Snapshot) Page {
 	declared := slices.Concat(checkControllers(v), checkConnections(v), checkPolicies(v), checkSources(v)).at(s.Now)
 	leaving := checkLeaving(v).at(s.Now)
 	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
-	known = append(known, checkRunners(v, known.byReason()).at(s.Now)...)
+	known = append(known, checkRunners(v, known).at(s.Now)...)
 	known = append(known, checkQuotas(v, known)...)
 	known = append(known, checkJobs(v, known.hurt())...)
 	known = append(known, checkHolds(v, known.causes()).at(s.Now)...)
@@ -181,6 +183,9 @@ func Look(s *Snapshot) Page {
 	}
 	if len(p.NotLookedAt) > 0 {
 		p.Verdict = Unknown
+	}
+	for i := range p.Findings {
+		p.Findings[i].unseen = p.unseen()
 	}
 	if len(p.Troubles()) > 0 {
 		p.Verdict = Trouble

@@ -79,7 +79,7 @@ func (s *Snapshot) addPool(name string) {
 	p.Spec.ConnectionRef.Name, p.Spec.Scale.Max = "acme", new(int32(10))
 	p.Status = v1alpha1.RunnerPoolStatus{
 		ObservedGeneration: 1, Jobs: 2, Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
-		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: 10, Idle: 1}},
+		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: new(int32(10)), Idle: 1}},
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
 	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "fewer than 3 runners failed in a row")
@@ -120,6 +120,42 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsRefusedReason, `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`)
 		fails(&s.Pools[0].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" isn't ready`)
 		fails(&s.Pools[1].Status.Conditions, v1alpha1.CredentialsRefusedReason, "scale set: GitHub answered 401")
+		return s
+	},
+	"rights-missing": func() *Snapshot { // which a runner meets
+		s := calm(2)
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.PermissionMissingReason, "a classic token needs the scope admin:org")
+		fails(&s.Pools[0].Status.Conditions, v1alpha1.PermissionMissingReason, `runner linux-0-1: registering runner "linux-0-1": GitHub answered 403`)
+		for i := range s.Pools {
+			r := v1alpha1.Runner{ObjectMeta: of("ci", s.Pools[i].Name+"-1"), Spec: v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: s.Pools[i].Name}}}
+			r.Status.State, r.Status.Cause, r.Status.Reason = v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "registering runner: GitHub answered 403"
+			fails(&r.Status.Conditions, v1alpha1.PermissionMissingReason, r.Status.Reason)
+			s.Runners = append(s.Runners, r)
+		}
+		return s
+	},
+	"suspended-while-jobs-wait": func() *Snapshot {
+		s := calm(1)
+		p := &s.Pools[0]
+		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, 0, 3, v1alpha1.RunnerCounts{}
+		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+		return s
+	},
+	"a-git-server-hangs": func() *Snapshot { // for the first two; the fourth has a repository that isn't there
+		s := calm(1)
+		src := s.Sources[0]
+		s.Sources = nil
+		for i, message := range []string{
+			"fetching https://git.example/team/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 20s)",
+			"fetching https://git.example/infra.git: the server did not answer lately; it is asked again in turn",
+			"fetching https://other.example/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 20s)",
+			"fetching https://git.example/nothing.git: repository not found",
+		} {
+			one := *src.DeepCopy()
+			one.Name = fmt.Sprintf("pools-%d", i)
+			fails(&one.Status.Conditions, v1alpha1.ArtifactFailedReason, message)
+			s.Sources = append(s.Sources, one)
+		}
 		return s
 	},
 	"former-credentials": func() *Snapshot { // two pools go on, and jobs of the third alone wait for it
@@ -177,6 +213,18 @@ var pages = map[string]func() *Snapshot{
 		s := calm(1)
 		s.Namespace, s.Leases = "ci", nil
 		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
+		return s
+	},
+	"blind": func() *Snapshot { // the API server is away
+		s := &Snapshot{Now: noon}
+		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "ScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
+			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
+		}
+		return s
+	},
+	"left-over-lease": func() *Snapshot { // of a controller that was installed elsewhere before
+		s := calm(3)
+		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
 		return s
 	},
 	"passing": func() *Snapshot { // what passes by itself is no trouble
@@ -243,7 +291,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "restricted": Unknown}
+	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "suspended-while-jobs-wait": Well, "restricted": Unknown, "blind": Unknown}
 	for name, make := range pages {
 		expected := want[name]
 		if expected == "" {
@@ -292,6 +340,38 @@ func TestChanges(t *testing.T) {
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
 		t.Errorf("it was over with %q", over)
+	}
+}
+
+// Conditions have the time of the controller's clock.
+func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
+	for begins, want := range map[time.Duration]Verdict{-time.Hour: Trouble, -time.Second: Well} {
+		s := calm(1)
+		since(&s.Pools[0].Status.Conditions, begins, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "wait")
+		if page := Look(s); page.Verdict != want {
+			t.Errorf("%s ago: %s", begins, page.Text())
+		}
+	}
+}
+
+// Who loses sight of the cluster doesn't see that anything is over.
+func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
+	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
+	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
+		t.Errorf("all was lost with %q", lines)
+	}
+	lost.Keep(&trouble)
+	still := Look(pages["blind"]())
+	if lines := still.Changes(&lost); len(lines) != 0 {
+		t.Errorf("nothing changed, but %q", lines)
+	}
+	still.Keep(&lost)
+	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
+	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
+		t.Errorf("all was back with %q", lines)
+	}
+	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
+		t.Errorf("all was well with %q", lines)
 	}
 }
 

@@ -58,7 +58,9 @@ func (p Page) Text() string {
 	if len(p.NotLookedAt) > 0 {
 		line("Not looked at: %s.", p.unseen())
 	}
-	line("%s", p.Totals.words())
+	if words := p.totals(); words != "" {
+		line("%s", words)
+	}
 	if words := p.leaders(); words != "" {
 		line("%s", words)
 	}
@@ -167,15 +169,37 @@ func (p *Page) unseen() string {
 	return strings.Join(parts, "; ")
 }
 
-// words are the numbers.
-func (t *Totals) words() string {
-	text := fmt.Sprintf("%s, %s, %s, %s. %s", wording.Count(t.Sources, "source"), wording.Count(t.Connections, "connection"),
-		wording.Count(t.Policies, "policy"), wording.Count(t.Pools, "pool"), explain.RunnersWords(t.Runners))
-	text += ". " + wording.Count(t.Jobs, "job")
-	if t.Waiting > 0 {
-		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
+// totals are the numbers of what was looked at.
+func (p *Page) totals() string {
+	var kinds []string
+	for _, c := range []struct {
+		n          int
+		noun, what string
+	}{
+		{p.Totals.Sources, "source", "PoolSources"}, {p.Totals.Connections, "connection", "GitHubConnections"},
+		{p.Totals.Policies, "policy", "RunnerPolicies"}, {p.Totals.Pools, "pool", poolsRead},
+	} {
+		if !p.lacks(c.what) {
+			kinds = append(kinds, wording.Count(c.n, c.noun))
+		}
+	}
+	text := strings.Join(kinds, ", ")
+	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
+		return text
+	}
+	text += ". " + explain.RunnersWords(p.Totals.Runners) + ". " + wording.Count(p.Totals.Jobs, "job")
+	if p.Totals.Waiting > 0 {
+		text += fmt.Sprintf(", %d of them without a runner", p.Totals.Waiting)
 	}
 	return text + "."
+}
+
+// poolsRead is what pools are called among what could not be looked at.
+const poolsRead = "RunnerPools"
+
+// lacks reports whether nothing of a kind was looked at.
+func (p *Page) lacks(what string) bool {
+	return slices.ContainsFunc(p.NotLookedAt, func(u Unseen) bool { return u.What == what })
 }
 
 // leaders say which controllers work.
@@ -208,21 +232,42 @@ func (p *Page) Changes(former *Page) []string {
 	}
 	var lines []string
 	for i := range p.Findings {
-		f := &p.Findings[i]
-		if was[f.key] != f.line() {
+		if f := &p.Findings[i]; was[f.key] != f.line() {
 			lines = append(lines, printable(fmt.Sprintf("%s %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))+": "+f.named()))
 		}
-		delete(was, f.key)
 	}
-	for i := range former.Findings {
-		if f := &former.Findings[i]; was[f.key] != "" {
+	for _, f := range p.gone(former) {
+		if p.isOver(&f) {
 			lines = append(lines, printable("OVER "+f.What+": "+f.named()))
 		}
 	}
-	if p.unseen() != former.unseen() {
-		lines = append(lines, printable("NOT LOOKED AT "+p.unseen()))
+	switch unseen := p.unseen(); {
+	case unseen == former.unseen():
+	case unseen == "":
+		lines = append(lines, printable("LOOKED AT AGAIN "+former.unseen()))
+	default:
+		lines = append(lines, printable("NOT LOOKED AT "+unseen))
 	}
 	return lines
+}
+
+// gone are the findings that a former page has, and this one hasn't.
+func (p *Page) gone(former *Page) []Finding {
+	return slices.DeleteFunc(slices.Clone(former.Findings), func(f Finding) bool {
+		return slices.ContainsFunc(p.Findings, func(is Finding) bool { return is.key == f.key })
+	})
+}
+
+// isOver reports whether what was found before, and isn't any more, is over: not if it may be among what could not be looked at.
+func (p *Page) isOver(f *Finding) bool { return len(p.NotLookedAt) == 0 || p.unseen() == f.unseen }
+
+// Keep adds what a former page has and can't be known to be over: the next page is compared with it.
+func (p *Page) Keep(former *Page) {
+	for _, f := range p.gone(former) {
+		if !p.isOver(&f) {
+			p.Findings = append(p.Findings, f)
+		}
+	}
 }
 
 // line is what makes a finding another one.

@@ -4,6 +4,7 @@
 package abuse
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -115,10 +118,23 @@ func (s *fixture) livesWith(fault githubsim.Fault) {
 	}
 	s.github.ExpireAdminTokens() // those that the connection has from before
 	s.wholeLife()
+	s.noWarnings()
 	s.othersGoOn()
 	for _, endpoint := range lifeEndpoints {
 		if !slices.ContainsFunc(s.github.FaultsHit(), func(h githubsim.Hit) bool { return strings.HasPrefix(h.Fault, string(endpoint)+" ") }) {
 			s.Errorf("nothing went wrong at %s", endpoint)
+		}
+	}
+}
+
+// noWarnings fails the test if there was a Warning: what passes by itself is worth none.
+func (s *fixture) noWarnings() {
+	s.Helper()
+	list := &eventsv1.EventList{}
+	must(s.T, w.Client.List(s.Context(), list, client.InNamespace(s.namespace)))
+	for _, e := range list.Items {
+		if e.ReportingController == "corral" && e.Type == corev1.EventTypeWarning {
+			s.Errorf("%s %s: Warning %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Reason, e.Note)
 		}
 	}
 }
@@ -151,6 +167,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
 		want  verdict
+		cause string // "" for the end of what is wanted
 	}{
 		"find": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503},
@@ -175,21 +192,44 @@ func TestWordsOfAnOutage(t *testing.T) {
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
 			want:  unavailable("scale set: listening: opening the message session of scale set 1: no answer in time"),
+			cause: "GitHub didn't answer the last",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			s.ready(s.connection())
+			var pool *v1alpha1.RunnerPool
+			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // it has a session already
+				pool = s.listening("linux")
+			}
 			s.github.AddFault(tc.fault)
-			pool := s.pool("linux")
+			if pool == nil {
+				pool = s.pool("linux")
+			}
 			s.says(pool, tc.want)
-			s.look(tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:], 1, "pool/linux")
+			s.troubled()
+			s.look(cmp.Or(tc.cause, tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:]), 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
 			s.jobs("linux", 3)
 			s.ready(pool)
 		})
 	}
+}
+
+// troubled waits until the connection says that GitHub can't be used.
+func (s *fixture) troubled() {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		conn := s.connection()
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(conn), conn); err != nil {
+			return err
+		}
+		if got := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || !strings.Contains(got.Message, " the last calls for pools; next try ") {
+			return fmt.Errorf("the connection says %+v", got)
+		}
+		return nil
+	})
 }
 
 // runnerTells waits until a runner of the pool says why it isn't ready.
@@ -219,6 +259,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.troubled()
 	s.look("GitHub answered 429", 1, "pool/linux")
 	s.doneOnce(long)                // polls and acknowledgements go on
 	s.dismiss(s.listening("other")) // so do scale sets and sessions
@@ -245,6 +286,8 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
 	other := s.pool("other")
 	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
+	s.troubled()
+	s.look("GitHub didn't answer the last", 1, "pool/other")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)
@@ -269,6 +312,9 @@ func TestLostAnswers(t *testing.T) {
 			s.othersGoOn()
 			s.ready(pool)
 			s.dismiss(pool)
+			if name != "session" { // that GitHub has, and doesn't say whose it is
+				s.noWarnings()
+			}
 			if hit := s.github.FaultsHit(); len(hit) == 0 {
 				t.Error("no answer was lost")
 			}
@@ -322,6 +368,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
 	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
+	s.hasEvent("linux", "scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL") // its connection has no trouble
 	s.look("GitHub gave no message queue URL", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
@@ -338,6 +385,7 @@ func TestTokensThatExpireEarly(t *testing.T) {
 	}
 	s.othersGoOn()
 	s.dismiss(pool)
+	s.noWarnings()
 }
 
 func TestATokenThatIsRevoked(t *testing.T) {
@@ -352,11 +400,15 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.ExpireAdminTokens()
 	s.github.ExpireQueueTokens()
 	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
-	waiting := s.addJobs("linux", 2, time.Millisecond)
-	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials"))
-	s.request(s.connection())
+	s.says(pool, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
+		Message: "scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials",
+	})
+	waiting := s.addJobs("linux", 2, time.Millisecond) // of which the pool doesn't learn
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
 	s.doneOnce(long)
+	s.runnerTells("linux", "deregistering: removing runner 1: GitHub answered 401: Bad credentials")
+	s.look("GitHub answered 401", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")
 	s.useToken(token + "_new")
@@ -418,7 +470,7 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 2, Alter: githubsim.AlterJobStillRunning})
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.Runner{}, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: "linux"}))
-	s.runnerTells("linux", "its job goes on; the runner ends after it")
+	s.runnerTells("linux", "GitHub says that it has a job; the runner ends after that")
 	s.jobs("linux", 3)
 	s.othersGoOn()
 	s.dismiss(pool)
@@ -451,6 +503,7 @@ func TestARegistrationThatIsPurged(t *testing.T) {
 		s.purge("linux")
 		s.jobs("linux", 3)
 		s.othersGoOn()
+		eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 		s.lookedEnough()
 		s.dismiss(pool)
 	})

@@ -202,7 +202,7 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 		if err := w.Client.Get(ctx, key(c.beside, "linux"), p); err != nil {
 			return err
 		}
-		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.Max != 3 {
+		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.GetMax() != 3 {
 			return fmt.Errorf("what was decided is %+v", d)
 		}
 		return nil

@@ -315,7 +315,7 @@ func (r *Recorder) events(ctx context.Context) (text string, warnings int, err e
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told := map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && (slow.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && (slow.MatchString(e.Note) || surplus.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
@@ -376,6 +376,9 @@ var everywhere = []string{
 
 // slow is said of an API server that others keep busy.
 var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status`)
+
+// surplus is said of runners that end as there are fewer jobs by then: whether any are is a matter of the moment.
+var surplus = regexp.MustCompile(`; surplus: \d+ jobs?`)
 
 // nobody is whom a line is about that names no object.
 const nobody = "the controller"
@@ -450,6 +453,7 @@ var counted = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`\d+ runners in a row failed`), "N runners in a row failed"},
+	{regexp.MustCompile(`(acknowledging message \d+|polling for messages): GitHub answered 401`), "SOME CALL: GitHub answered 401"}, // as which was first
 	{regexp.MustCompile(`\bscale set \d+`), "scale set N"},
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},

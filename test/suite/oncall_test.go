@@ -180,6 +180,13 @@ func (s *situation) says(o kube.Object, reason string) func(context.Context) err
 	}
 }
 
+// away is a check that a pool and its connection say that GitHub can't be used.
+func (s *situation) away(p *v1alpha1.RunnerPool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return errors.Join(s.says(p, v1alpha1.GitHubUnavailableReason)(ctx), s.says(s.connection(), v1alpha1.GitHubUnavailableReason)(ctx))
+	}
+}
+
 // ready is a check that an object is as it should be.
 func (s *situation) ready(o kube.Object) func(context.Context) error {
 	return s.says(o, v1alpha1.SucceededReason)
@@ -328,7 +335,10 @@ func aGitHubThatAnswers500(s *situation) {
 		s.w.GitHub.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 500})
 	}
 	ids := s.jobs(1, brief)
-	s.Look("GitHub answers 500", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.Look("GitHub answers 500", s.away(p), "pool/linux", s.job(0))
+	s.w.GitHub.ClearFaults()
+	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500}) // until somebody listens to what becomes of the job
+	eventually(s.t, s.ready(&v1alpha1.ScaleSet{ObjectMeta: p.ObjectMeta}))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -339,7 +349,7 @@ func aGitHubThatAnswers429(s *situation) {
 	p := s.listening()
 	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Second})
 	ids := s.jobs(1, brief)
-	s.Look("GitHub answers 429", s.says(p, v1alpha1.GitHubUnavailableReason), "pool/linux", s.job(0))
+	s.Look("GitHub answers 429", s.away(p), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()

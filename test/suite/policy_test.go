@@ -117,7 +117,7 @@ func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	g.applied(g.pushAndRequest("A policy that would widen"))
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
 		d := p.Status.Decision
-		if d == nil || d.Limits == nil || d.Limits.Max != 7 || len(d.Limits.Conflicts) == 0 {
+		if d == nil || d.Limits == nil || d.Limits.GetMax() != 7 || len(d.Limits.Conflicts) == 0 {
 			return fmt.Errorf("decision %+v", d)
 		}
 		return nil
@@ -176,7 +176,7 @@ func waitPool(t *testing.T, key client.ObjectKey, check func(*v1alpha1.RunnerPoo
 func waitLimits(t *testing.T, key client.ObjectKey, maximum int32) {
 	t.Helper()
 	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
-		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.Max != maximum || d.Announced != maximum {
+		if d := p.Status.Decision; d == nil || d.Limits == nil || d.Limits.GetMax() != maximum || d.Announced != maximum {
 			return fmt.Errorf("decision %+v", d)
 		}
 		return nil
@@ -214,7 +214,7 @@ func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 	changePolicy(t, policy, 2)
 	for i := range pools {
 		waitPool(t, key(namespace, fmt.Sprintf("p%d", i)), func(p *v1alpha1.RunnerPool) error {
-			if d := p.Status.Decision; d.Limits.Max != 2 {
+			if d := p.Status.Decision; d.Limits.GetMax() != 2 {
 				return fmt.Errorf("decision %+v", d)
 			}
 			return nil

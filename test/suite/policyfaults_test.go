@@ -133,7 +133,7 @@ func (w *story) waitHeld(t *testing.T, key client.ObjectKey, says string, maximu
 	})
 	p := &v1alpha1.RunnerPool{}
 	must(t, w.Client.Get(t.Context(), key, p))
-	if d := p.Status.Decision; d.Limits.Max != maximum || d.Announced != maximum {
+	if d := p.Status.Decision; d.Limits.GetMax() != maximum || d.Announced != maximum {
 		t.Errorf("not held: %+v", d)
 	}
 	for _, s := range w.GitHub.Report().ScaleSets {

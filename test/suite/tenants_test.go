@@ -282,7 +282,7 @@ func pushWiderPolicy(t *testing.T, p *platform, a *tenant) {
 	a.applied(a.push("", ""))
 	waitPool(t, key(a.namespace, "base"), func(p *v1alpha1.RunnerPool) error {
 		d := p.Status.Decision
-		if d == nil || d.Limits == nil || d.Limits.Max != 2 || d.Announced > 2 || len(d.Limits.Conflicts) == 0 {
+		if d == nil || d.Limits == nil || d.Limits.GetMax() != 2 || d.Announced > 2 || len(d.Limits.Conflicts) == 0 {
 			return fmt.Errorf("decision %+v", d)
 		}
 		return nil

@@ -35,6 +35,9 @@ func (e *Error) Error() string {
 	if e.err == nil {
 		return e.message
 	}
+	if answer := new(gogithub.ErrorResponse); errors.As(e.err, &answer) && answer.Response != nil { // without the request that it answers
+		return fmt.Sprintf("%s: GitHub answered %d: %s", e.message, answer.Response.StatusCode, github.Excerpt(answer.Message))
+	}
 	return e.message + ": " + e.err.Error()
 }
 
@@ -54,13 +57,12 @@ func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	primary, secondary := new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {
 	case errors.As(err, &primary):
-		limited.RetryAfter = max(0, primary.Rate.Reset.Sub(now))
+		limited.RetryAfter = github.Bounded(primary.Rate.Reset.Sub(now))
 		return limited
 	case errors.As(err, &secondary):
-		// "Wait at least one minute", says GitHub's page on rate limits.
-		limited.RetryAfter = time.Minute
+		limited.RetryAfter = github.SecondaryRetry
 		if after := secondary.RetryAfter; after != nil {
-			limited.RetryAfter = *after
+			limited.RetryAfter = github.Bounded(*after)
 		}
 		return limited
 	case code == http.StatusTooManyRequests:

@@ -68,6 +68,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := meter.Send(t.options.Transport, out, x.kind.name, cmp.Or(x.kind.most, mostAnswer))
 	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // without the others runners start and end
 		t.options.Note(req.Context(), x.kind.name, resp, err)
+		t.options.NoteRefusal(resp)
 	}
 	if err != nil {
 		return nil, err

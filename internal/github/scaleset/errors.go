@@ -23,6 +23,9 @@ func newError(doing string, x *exchange, err error, now time.Time) *github.Error
 	if e.Kind == github.KindRateLimited || e.Kind == github.KindUnavailable {
 		e.RetryAfter = github.RetryAfter(x.header, now)
 	}
+	if e.Kind == github.KindRateLimited && e.RetryAfter == 0 && github.IsSecondaryLimit(x.message) {
+		e.RetryAfter = github.SecondaryRetry
+	}
 	return e
 }
 

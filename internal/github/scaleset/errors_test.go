@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/corral-dev/corral/internal/github"
 )
@@ -40,6 +41,15 @@ func TestErrorKindFollowsTheAnswer(t *testing.T) {
 				t.Errorf("got %s; want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestASecondaryLimitIsLeftAloneForAMinute(t *testing.T) {
+	for header, want := range map[string]time.Duration{"": time.Minute, "7": 7 * time.Second} {
+		x := &exchange{endpoint: endpointGenerateJIT, status: 403, message: "You have exceeded a secondary rate limit", header: http.Header{"Retry-After": {header}}}
+		if got := newError("registering", x, errors.New("official text"), time.Now()); got.Kind != github.KindRateLimited || got.RetryAfter != want {
+			t.Errorf("%q: %s %s, want %s", header, got.Kind, got.RetryAfter, want)
+		}
 	}
 }
 

@@ -83,7 +83,8 @@ type Listener struct {
 	// Of Run's goroutine:
 	earlier   Earlier
 	refused   string // the id of an earlier session that GitHub didn't resume
-	ended     bool   // GitHub ended the last session, and no poll was answered since
+	ended     bool   // GitHub ended a session, and none has lasted since
+	doubted   bool   // the last session failed once it was open, and none has worked since
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -193,9 +194,9 @@ func (l *Listener) opened(s *Session, statistics *Statistics) {
 	if statistics == nil { // they may be the only ones for long: an empty poll brings none
 		l.stale.Store(true)
 	}
-	l.seen.opened(s.ID(), l.config.Now())
+	another := l.seen.opened(s.ID(), l.config.Now())
 	changed := l.seen.count(statistics, messages, l.config.Now())
-	if !l.enter(Listening, "", nil) && changed {
+	if (l.doubted || !l.enter(Listening, "", nil)) && (changed || another) {
 		l.config.Changed()
 	}
 }
@@ -221,6 +222,7 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 // and the time to the next attempt. That GitHub ended a session is no state: what comes of the next opening is.
 func (l *Listener) fail(err error, opened bool) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
+	l.doubted = opened
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()
 		if opened && !l.ended && github.KindOf(err) == github.KindUnexpected {

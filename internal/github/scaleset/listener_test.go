@@ -461,6 +461,38 @@ func TestLostSessionIsOpenedAnew(t *testing.T) {
 	}
 }
 
+// One that works now and then, for a moment, is no session: who looks must not find it well by chance.
+func TestSessionsThatEndAtOnceAreAnOutage(t *testing.T) {
+	for name, endpoint := range map[string]githubsim.Endpoint{"a poll": githubsim.EndpointGetMessage, "an acknowledgement": githubsim.EndpointDeleteMessage} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, githubsim.Options{Hold: 10 * time.Millisecond})
+			s.sim.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 400})
+			var mu sync.Mutex
+			var states []State
+			s.listen(5, func(c *Config) {
+				c.Pace.Taken = time.Second
+				c.Changed = func() {
+					mu.Lock()
+					defer mu.Unlock()
+					if state := s.listener.Snapshot().State; len(states) == 0 || states[len(states)-1] != state {
+						states = append(states, state)
+					}
+					notify(s.changed)
+				}
+			})
+			s.addJobs(1)
+			s.awaitSim("ten sessions", func() bool { return s.requests(githubsim.EndpointCreateSession) >= 10 })
+			mu.Lock()
+			if want := []State{Listening, Failing}; !slices.Equal(states, want) {
+				t.Errorf("states %v, want %v", states, want)
+			}
+			mu.Unlock()
+			s.sim.ClearFaults()
+			s.awaitState(Listening)
+		})
+	}
+}
+
 func TestSessionHeldByAnotherIsJudged(t *testing.T) {
 	gone := func(owner string) bool { return owner == "cluster/gone" }
 	for holder, want := range map[string]State{

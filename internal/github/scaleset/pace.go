@@ -44,17 +44,17 @@ type Pace struct {
 	// Linger is how long a poll is held before an acknowledgement interrupts it, which
 	// costs another poll: more messages may come and be acknowledged with it. 2 s if 0.
 	Linger time.Duration
-	// Taken is how long a poll is held before it counts as one that works, after errors;
-	// 10 s if 0.
+	// Taken is how long a poll is held before it counts as one that works, after errors, and
+	// how long a session lasts that counts as one after GitHub ended another; 10 s if 0.
 	Taken time.Duration
 	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
 	Announcement time.Duration
-	// Arrival is how long a poll is given to reach GitHub before one with another capacity
-	// follows it; 250 ms if 0.
-	Arrival time.Duration
 	// Close bounds the closing of the session; 5 s if 0.
 	Close time.Duration
 }
+
+// arrival is how long a poll is given to reach GitHub before one with another capacity follows it.
+const arrival = 250 * time.Millisecond
 
 // pollMargin is the time for a poll's answer beyond GitHub's holding time.
 const pollMargin = 20 * time.Second
@@ -64,7 +64,7 @@ func (p Pace) withDefaults() Pace {
 		&p.Hold: 100 * time.Second, &p.Refill: time.Second,
 		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
 		&p.Verify: 5 * time.Minute, &p.Full: 30 * time.Second, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
-		&p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second, &p.Arrival: 250 * time.Millisecond,
+		&p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second,
 	} {
 		if *field <= 0 {
 			*field = standard

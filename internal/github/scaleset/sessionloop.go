@@ -21,6 +21,7 @@ const maxAhead = 16
 type sessionLoop struct {
 	*Listener
 	session *Session
+	began   time.Time // when it was opened
 	cursor  int       // the last message seen; the queue keeps it until acknowledged
 	told    int       // the capacity of the last poll
 	asked   time.Time // when the last poll began
@@ -54,7 +55,7 @@ type delivery struct {
 
 func newSessionLoop(l *Listener, s *Session) *sessionLoop {
 	return &sessionLoop{
-		Listener: l, session: s, recorder: &recorder{Listener: l, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1), stopped: make(chan struct{})},
+		Listener: l, session: s, began: time.Now(), recorder: &recorder{Listener: l, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1), stopped: make(chan struct{})},
 		retry: l.config.Pace.Backoff,
 		stop:  func() {}, tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
 	}
@@ -136,16 +137,23 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.backoff = a.config.Pace.Backoff
-	a.retry = a.backoff
-	a.ended = false
+	a.retry = a.config.Pace.Backoff
 	a.seen.polled(a.config.Now())
-	a.enter(Listening, "", nil)
+	a.works()
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
 	if m == nil {
 		return nil
 	}
 	return a.handle(ctx, m)
+}
+
+// works takes in that GitHub answers a poll of the session, or holds it. After one that it ended, the next is believed when it has lasted.
+func (a *sessionLoop) works() {
+	if a.ended && time.Since(a.began) < a.config.Pace.Taken {
+		return
+	}
+	a.ended, a.doubted, a.backoff = false, false, a.config.Pace.Backoff
+	a.enter(Listening, "", nil)
 }
 
 // awaitToken keeps the pace of a busy session: what happens meanwhile comes in one
@@ -213,7 +221,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 			recorded = a.recorder.recorded
 		case <-taken.C: // GitHub holds it: what went wrong is over
 			a.config.Client.holds()
-			a.enter(Listening, "", nil)
+			a.works()
 		case <-recorded:
 			return true
 		case <-a.announced:
@@ -226,7 +234,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 // GitHub. The two travel on different connections: should the older arrive last, its
 // capacity would hold for as long as the newer poll is held.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
-	if left := a.config.Pace.Arrival - time.Since(a.asked); capacity != a.told && left > 0 {
+	if left := arrival - time.Since(a.asked); capacity != a.told && left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {

@@ -104,10 +104,13 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 	return changed
 }
 
-func (o *observation) opened(session string, now time.Time) {
+// opened takes a session in, and says whether it is another one.
+func (o *observation) opened(session string, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	another := session != o.snapshot.Session
 	o.snapshot.Session, o.snapshot.LastPoll = session, now
+	return another
 }
 
 func (o *observation) polled(now time.Time) {

@@ -29,6 +29,9 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	class := string(requestEndpoint(req))
 	resp, err := traffic.Send(m.options.Transport, req, class, maxBody)
 	m.options.Note(req.Context(), class, resp, err)
+	if requestEndpoint(req).isToken() {
+		m.options.NoteRefusal(resp)
+	}
 	return resp, err
 }
 

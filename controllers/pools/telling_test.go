@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// What keeps GitHub from being used is for the connection to tell of. If it is in good order, the pool does once it has been so for a minute.
+func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		connection string // reason of its condition; "" for in good order
+		recovers   bool   // before the minute is over
+		reason     string // of the scale set
+		warnings   []int  // of the pool: at once, after half a minute, after a minute, a minute later
+	}{
+		"the connection tells":        {v1alpha1.CredentialsRefusedReason, false, v1alpha1.CredentialsRefusedReason, []int{0, 0, 0, 0}},
+		"it told, and is well again":  {v1alpha1.GitHubUnavailableReason, true, v1alpha1.GitHubUnavailableReason, []int{0, 0, 0, 0, 1}},
+		"it doesn't":                  {"", false, v1alpha1.GitHubUnavailableReason, []int{0, 0, 1, 1}},
+		"it tells of another trouble": {v1alpha1.WebhookSecretMissingReason, false, v1alpha1.PermissionMissingReason, []int{1, 1, 1, 1}},
+		"it is the pool's":            {v1alpha1.GitHubUnavailableReason, false, v1alpha1.RunnerGroupNotFoundReason, []int{1, 1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.now = time.Now()
+			connect := func(reason string, at time.Time) {
+				conn := &v1alpha1.GitHubConnection{}
+				must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
+				conn.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, LastTransitionTime: metav1.Time{Time: at}}}
+				if reason != "" {
+					conn.Status.Conditions[0].Status, conn.Status.Conditions[0].Reason = metav1.ConditionFalse, reason
+				}
+				must(t, b.Client.Update(t.Context(), conn))
+			}
+			connect(tc.connection, b.now.Add(-time.Hour))
+			b.start()
+			b.told()
+			set := &v1alpha1.ScaleSet{}
+			must(t, b.Client.Get(t.Context(), key, set))
+			conditions.MarkFalse(set, v1alpha1.ReadyCondition, tc.reason, "GitHub said so")
+			must(t, b.Client.Status().Update(t.Context(), set))
+			warnings := 0
+			for i, want := range tc.warnings {
+				if tc.recovers && i == 2 {
+					connect("", b.now)
+				}
+				b.reconcile()
+				for _, e := range b.told() {
+					if strings.HasPrefix(e, "Warning "+tc.reason) {
+						warnings++
+					}
+				}
+				if warnings != want {
+					t.Errorf("%d Warnings at %d, want %d", warnings, i, want)
+				}
+				b.now = b.now.Add(31 * time.Second)
+			}
+			if !strings.HasPrefix(b.readyReason(), "False "+tc.reason) {
+				t.Errorf("ready: %s", b.readyReason())
+			}
+		})
+	}
+}
+
+// Who can't ask GitHub says that runners with a job have one.
+func TestJobsThatNobodyCountsAreThoseThatRun(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	b.run(b.runners()[0])
+	b.work(b.runners()[0].Name)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Status.Jobs = 0 })
+	b.words.Known = false
+	b.reconcile()
+	if s := b.pool().Status; s.Jobs != 1 || s.Runners.Busy != 1 {
+		t.Errorf("%d jobs, %+v", s.Jobs, s.Runners)
+	}
+}
