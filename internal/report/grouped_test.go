@@ -6,6 +6,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,5 +85,32 @@ func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 		"; left out of max after, as nothing bounds it: p00, p01, p02, p03, p04"
 	if diff := cmp.Diff(want, text(costLine("", c))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
+	costs := func(month float64) *review.Cost {
+		return &review.Cost{Currency: "EUR", Before: &review.Amounts{}, After: &review.Amounts{Typical: month}}
+	}
+	for want, of := range map[string][]*review.Cost{"typical 0.00 → 3.00": {costs(1), costs(2)}, "": {costs(1), nil, costs(2)}} {
+		r := &review.Result{}
+		for i, c := range of {
+			r.Pools = append(r.Pools, review.Pool{Name: fmt.Sprint(i), Change: review.Deleted, Cost: c})
+		}
+		blocks := tell(r).blocks
+		if got := strings.Join(blocks[0].body(), "\n"); len(blocks) != 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%d blocks of %d pools, with %q instead of %q", len(blocks), len(of), got, want)
+		}
+	}
+}
+
+// Code scanning knows each by its name.
+func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
+	r := &review.Result{}
+	for _, name := range []string{"RunnerPolicy/ci/a", "RunnerPolicy/ci/b"} {
+		r.Policies = append(r.Policies, review.PolicyChange{Policy: name, Change: review.Changed, What: []string{"rules"}})
+	}
+	if blocks := tell(r).blocks; len(blocks) != 2 {
+		t.Errorf("got %d blocks", len(blocks))
 	}
 }

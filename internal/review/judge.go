@@ -147,7 +147,7 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
-		l.Scheduled = &Span{From: s.in.At.UTC(), Active: a.Active, Scale: a.Now.Scale}
+		l.Scheduled = &Span{From: s.in.At.UTC(), Active: a.Active, Scale: a.Scale}
 	}
 	if len(a.answer.Failures) == 0 {
 		l.Effective = new(a.answer.Scale)
