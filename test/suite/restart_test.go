@@ -130,7 +130,7 @@ func (s *settledWorld) said() (conditions map[string][]metav1.Condition, events 
 
 // logged is a line of the controller's log.
 type logged struct {
-	Level, Msg, Caller, Version, Deleted, Revision, Reason, Watches, From, To string
+	Level, Msg, Message, Caller, Version, Deleted, Revision, Reason, Watches, From, To string
 
 	Flags map[string]string
 }
