@@ -164,6 +164,7 @@ func unavailable(message string) verdict {
 
 // TestWordsOfAnOutage has one endpoint fail for as long as it takes to read what is said.
 func TestWordsOfAnOutage(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
 		want  verdict
@@ -296,6 +297,7 @@ func TestAGitHubThatHangs(t *testing.T) {
 }
 
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	for name, endpoint := range map[string]githubsim.Endpoint{
 		"registration": githubsim.EndpointJITConfig,
 		"session":      githubsim.EndpointCreateSession,
@@ -450,7 +452,6 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	s.jobs("linux", 1)
-	s.watch(0)
 	before := s.setID(pool)
 	s.github.ForgetScaleSet(before)
 	s.jobs("linux", 3)
@@ -459,7 +460,6 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 		t.Errorf("the scale set is still %d", after)
 	}
 	s.ready(pool)
-	s.lookedEnough()
 	s.dismiss(pool)
 }
 
@@ -495,6 +495,7 @@ func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 }
 
 func TestARegistrationThatIsPurged(t *testing.T) {
+	t.Parallel()
 	t.Run("idle", func(t *testing.T) {
 		s := newFixtureOnFaultyGitHub(t)
 		s.watch(0)

@@ -60,7 +60,7 @@ var unseen = map[string]string{
 	"TestSlowAnswersAtEachEndpoint": passing, "TestLostAnswers": passing, "TestTokensThatExpireEarly": passing,
 	"TestARunnerThatGitHubSaysIsBusy": passing, "TestARunnerWhoseProgramIsKilledInItsJob": passing, "TestANodeThatIsDrained": passing,
 	"TestANodeThatIsLostWithIdleRunners": uneven, "TestARuleThatTakesAllMemory": uneven, "TestARuleThatNeverEnds": uneven,
-	"TestAGuardRailThatIsCostlyForOneNamespace": uneven, "TestPoliciesThatTakeLongToLoad": uneven,
+	"TestAGuardRailThatIsCostlyForOneNamespace": uneven, "TestPoliciesThatTakeLongToLoad": uneven, "TestAScaleSetThatIsForgotten": uneven,
 }
 
 // What somebody on call sees of each fault is written down, or there is a reason.
