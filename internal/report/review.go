@@ -15,11 +15,12 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark stands around what is shown as it is written in files. Where a text of theirs holds one, other parts of the line are shown so:
-// each form makes either harmless.
+// mark stands around what is shown as it is written in files.
 const mark = "\x00"
 
-func code(text string) string { return mark + text + mark }
+func code(text string) string {
+	return mark + strings.ReplaceAll(text, mark, string(unicode.ReplacementChar)) + mark
+}
 
 // when is nothing if something isn't so.
 func when(is bool, format string, args ...any) string {

@@ -285,3 +285,18 @@ func TestATerminalIsNotActedOn(t *testing.T) {
 		}
 	}
 }
+
+// A value that holds what marks values doesn't end what is shown as one.
+func TestAMarkInAValueMarksNothing(t *testing.T) {
+	r := large(1, "a")
+	r.Head.Name = "b\x00*c*"
+	for want, write := range map[string]func(io.Writer) error{
+		"with b\uFFFD*c* (":   func(w io.Writer) error { return report.ReviewText(w, r) },
+		"with `b\uFFFD*c*` (": func(w io.Writer) error { return report.ReviewMarkdown(w, "corral-review", r) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s (%v)", want, b.String(), err)
+		}
+	}
+}
