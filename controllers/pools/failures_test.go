@@ -112,6 +112,31 @@ func TestARunnerThatThePoolGivesUpIsAFailureToo(t *testing.T) {
 	}
 }
 
+// The pool may see that a pod crashed before the runner's own controller has recorded it.
+func TestARunnerThatFailedIsNotReplacedBeforeItsFailureIsCounted(t *testing.T) {
+	for name, then := range map[string]func(*bench){
+		"it is counted":     func(b *bench) { b.uncounted = false },
+		"nobody records it": func(b *bench) { b.now = b.now.Add(passing) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.start()
+			b.words.Assigned, b.uncounted = 1, true
+			b.reconcile()
+			crashed := b.runners()[0]
+			crashed.Status.StartedAt, crashed.Status.EndedAt = &metav1.Time{Time: b.now}, &metav1.Time{Time: b.now}
+			must(t, b.Client.Status().Update(t.Context(), &crashed))
+			b.reconcile()
+			before := len(b.runners())
+			then(b)
+			b.reconcile()
+			if after := len(b.runners()); before != 1 || after != 2 {
+				t.Errorf("%d runners before, %d after", before, after)
+			}
+		})
+	}
+}
+
 func TestEachRunnerThatFailedHasALineInTheLog(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -43,6 +43,7 @@ type Sessions interface {
 // suspicions of the pool itself. All of it is lost with the process.
 type RunnerResults interface {
 	SinceLastPass(pool types.NamespacedName) runners.Results
+	HasFailed(runner types.NamespacedName, uid types.UID) bool
 	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Assessment)
 	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)
 	Completion(runner types.NamespacedName, uid types.UID) (at time.Time, over bool)

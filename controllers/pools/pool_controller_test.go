@@ -59,6 +59,7 @@ type bench struct {
 	claimsBroken    bool // nor can the claims
 	asked           int  // for newer counts
 	results         runners.Results
+	uncounted       bool // no failure is recorded yet
 	condemned       []v1alpha1.RunnerCause
 	wasOnline       bool // the runner that was doubted last
 	doubted         []string
@@ -76,6 +77,7 @@ func (b *bench) SinceLastPass(types.NamespacedName) runners.Results {
 	b.results = runners.Results{}
 	return taken
 }
+func (b *bench) HasFailed(types.NamespacedName, types.UID) bool { return !b.uncounted }
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Assessment) {
 	b.condemned = append(b.condemned, why.Cause)
 }

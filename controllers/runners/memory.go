@@ -255,6 +255,14 @@ func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.As
 	return m.locked(key, uid).failed
 }
 
+// HasFailed reports whether it is recorded that a runner failed.
+func (m *Memory) HasFailed(key types.NamespacedName, uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.runners[key]
+	return known != nil && known.uid == uid && known.failed != nil
+}
+
 // SuspectSome asks for looks at runners of which GitHub misses some: at as many as are missing or a few more, those first
 // that nobody looked at for longest, so that each has its turn. wereOnline has those that were connected before.
 func (m *Memory) SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time) {
