@@ -6,6 +6,7 @@ package connections
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,13 @@ func (o *outage) Error() string { return o.message }
 func unavailable(after time.Duration, message string, code int, next time.Time) error {
 	is := v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: &metav1.Time{Time: next.Truncate(time.Second)}} //nolint:gosec // of HTTP
 	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTry(next), is})
+}
+
+// Tells reports whether a connection tells of what has such a reason: its pools, scale sets and runners have it too, and one event is enough.
+func Tells(reason string) bool {
+	return slices.Contains([]string{
+		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
+	}, reason)
 }
 
 // OutageOf is the outage that an outcome has; nil for none.

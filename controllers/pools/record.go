@@ -34,8 +34,10 @@ type registration struct {
 	former bool
 	// connection is the condition Ready of the connection; nil if there is none.
 	connection *metav1.Condition
-	// foreign is true of a connection of another namespace, whose events the pool's owner doesn't see; gone while there is none.
-	foreign, gone bool
+	// foreign is true of a connection of another namespace: the pool's owner doesn't see its events.
+	foreign bool
+	// gone is true while there is no connection.
+	gone bool
 	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
 	notReady error
 }

@@ -4,41 +4,35 @@
 package pools
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
 // patience is how long a pool leaves it to its connection to tell of what keeps GitHub from being used: that is sure only after some calls.
 const patience = time.Minute
 
-// isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet: all its pools have it, and one event is
-// enough. The owner of a pool whose connection is in another namespace doesn't see that one's events. What a connection in good order doesn't tell of in time is the pool's alone.
+// isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet. Where that is in another namespace, the
+// pool's owner doesn't see its events. What a connection in good order doesn't tell of in time is the pool's alone.
 func (o observation) isOfConnection(err error) bool {
 	connection := o.registration.connection
-	if connection == nil || o.registration.foreign || !isReasonOfConnection(kube.ReasonOf(err, "")) {
+	if connection == nil || o.registration.foreign || !connections.Tells(kube.ReasonOf(err, "")) {
 		return false
 	}
 	if connection.Status != metav1.ConditionTrue {
 		return connection.Reason != v1alpha1.WebhookSecretMissingReason && connection.Reason != v1alpha1.SuspendedReason // of which it doesn't warn, or pools go on
 	}
 	since := o.now
-	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && isReasonOfConnection(ready.Reason) {
+	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && connections.Tells(ready.Reason) {
 		since = ready.LastTransitionTime.Time
 	}
 	if back := connection.LastTransitionTime.Time; back.After(since) {
 		since = back
 	}
 	return o.now.Sub(since) < patience
-}
-
-func isReasonOfConnection(reason string) bool {
-	return slices.Contains([]string{
-		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
-	}, reason)
 }

@@ -309,10 +309,9 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 // isOfAnother reports whether another object tells of an outcome: the pool of what keeps its runners from starting, its connection of what keeps
 // them from being deregistered.
 func isOfAnother(err error) bool {
-	return slices.Contains([]string{
-		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
-		v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.ProgressingReason,
-	}, kube.ReasonOf(err, ""))
+	ofPool := []string{v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.ProgressingReason}
+	reason := kube.ReasonOf(err, "")
+	return connections.Tells(reason) || slices.Contains(ofPool, reason)
 }
 
 // end deletes a runner that is over, which leads to finalize.
@@ -336,7 +335,6 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
-	p.Memory.MarkFailed(key, p.runner.UID, state)
 	message := strings.TrimPrefix(fmt.Sprintf("%s: %s", state.Cause, state.Reason), ": ")
 	if exit := p.runner.Status.Exit; exit != nil {
 		message += "; " + exit.String()
@@ -351,6 +349,7 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
 	})
+	p.Memory.MarkFailed(key, p.runner.UID, state) // last: the pool counts on its being recorded then
 }
 
 // nodeOf names the node of a pod; that of a pod that is gone is known by how its container ended.

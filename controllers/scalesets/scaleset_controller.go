@@ -140,14 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if kube.IsStalled(err) {
 		after = settingRetry
 	}
-	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: isOfConnection(err)}, err)
-}
-
-// isOfConnection reports whether the connection tells of an outcome, also of one that is to be deleted and has no pool any more.
-func isOfConnection(err error) bool {
-	return slices.Contains([]string{
-		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
-	}, kube.ReasonOf(err, ""))
+	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: connections.Tells(kube.ReasonOf(err, ""))}, err)
 }
 
 // keep makes GitHub have what the record wants, and listens.
@@ -379,7 +372,7 @@ func refused(name string, s scaleset.Snapshot, owner string, now time.Time) erro
 		return kube.Stall(v1alpha1.OwnedElsewhereReason,
 			"the scale set %q is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id", name)
 	case s.Owner != owner:
-		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "a session that this process doesn't know has not expired yet; no runner is started until then, 92 s at most")
+		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "a session that this process doesn't know has not expired yet; no runner is started until it has, 92 s after its last poll as a rule")
 	}
 	return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
 }

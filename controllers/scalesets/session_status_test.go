@@ -25,7 +25,7 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 	}{
 		"open":      {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
 		"another's": {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
-		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "a session that this process doesn't know has not expired yet; no runner is started until then, 92 s at most", false},
+		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "a session that this process doesn't know has not expired yet; no runner is started until it has, 92 s after its last poll as a rule", false},
 		"a copy's": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now.Add(-5 * time.Minute)}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason,
 			`the scale set "linux" is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id`, true},
 		"not expired": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},

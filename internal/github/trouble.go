@@ -111,10 +111,11 @@ func (c *Connections) refuse(key string) {
 	}
 	wake := c.onTrouble
 	c.mu.Unlock()
+	if !isNews {
+		return
+	}
 	for _, f := range wake {
-		if isNews {
-			f(key)
-		}
+		f(key)
 	}
 }
 

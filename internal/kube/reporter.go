@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -257,7 +256,10 @@ func gist(c *metav1.Condition) string {
 	message := wording.WithoutNextTry(c.Message)
 	switch c.Reason {
 	case v1alpha1.GitHubUnavailableReason: // in one outage it answers this and that, or nothing
-		return strconv.FormatBool(strings.Contains(message, limited))
+		if strings.Contains(message, limited) {
+			return limited
+		}
+		return ""
 	case v1alpha1.RunnersFailingReason, v1alpha1.QuotaExceededReason:
 		return numbers.ReplaceAllString(message, "")
 	}
