@@ -232,16 +232,17 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	verdict := poolstatus.Assess(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
-	verdict.Settling = verdict.Settling || r.isUncounted(runner, verdict, o.now)
-	return verdict
+	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now), o.now)
 }
 
-// isUncounted reports whether a runner failed just now, and its own controller hasn't recorded that. No other takes its place until then: it may
+// awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may
 // be the one too many in a row that holds the pool back.
-func (r *Reconciler) isUncounted(runner *v1alpha1.Runner, verdict poolstatus.Assessment, now time.Time) bool {
-	failed := verdict.State == v1alpha1.RunnerFailed && verdict.Cause.Permanent() && now.Sub(verdict.Since).Abs() < passing
-	return failed && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID)
+func (r *Reconciler) awaitCount(runner *v1alpha1.Runner, verdict poolstatus.Assessment, now time.Time) poolstatus.Assessment {
+	counts := verdict.State == v1alpha1.RunnerFailed && verdict.Cause.Permanent() && now.Sub(verdict.Since).Abs() < passing
+	if counts && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
+		verdict.Settling = true
+	}
+	return verdict
 }
 
 // countRunners counts the runners by state. Outdated are those that new runners differ from.
