@@ -6,7 +6,6 @@ package v1alpha1
 import (
 	"cmp"
 	"fmt"
-
 	"math"
 	"time"
 

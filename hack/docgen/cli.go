@@ -24,7 +24,7 @@ func cliPages(pkg string) (map[string]string, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "corral")
-	if _, err := output("go", "build", "-o", binary, pkg); err != nil {
+	if _, err := output("go", "build", "-ldflags", "-s -w", "-o", binary, pkg); err != nil {
 		return nil, err
 	}
 	root, err := output(binary, "help")

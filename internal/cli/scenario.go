@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
 	"github.com/corral-dev/corral/internal/wording"
-
-	"k8s.io/utils/ptr"
 )
 
 // scenarioFile is a file *.scenario.yaml: cases, and what they have in common. Without cases it is one.

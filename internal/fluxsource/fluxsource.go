@@ -12,15 +12,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "crypto/sha256" // the digests that are understood
+	_ "crypto/sha512"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
-
-	_ "crypto/sha256" // the digests that are understood
-	_ "crypto/sha512"
 
 	"github.com/opencontainers/go-digest"
 

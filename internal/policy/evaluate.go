@@ -12,13 +12,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	// Rules compute in time zones; the host may have none, or others.
+	_ "time/tzdata"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	// Rules compute in time zones; the host may have none, or others.
-	_ "time/tzdata"
 )
 
 const (

@@ -66,7 +66,7 @@ func former(t *testing.T) version {
 	must(t, err)
 	must(t, run("", "tar", "-xf", tree, "-C", dir))
 	binary := filepath.Join(dir, "corral-former")
-	must(t, run(dir, "go", "build", "-trimpath", "-o", binary, "./cmd/corral"))
+	must(t, run(dir, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/corral"))
 	chart, err := helmchart.Load(os.DirFS(filepath.Join(dir, "charts", "corral")))
 	must(t, err)
 	return version{chart: chart, binary: binary}
