@@ -35,7 +35,7 @@ type World struct {
 func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	binary, err := build(context.Background())
+	binary, err := Build(context.Background())
 	if err != nil {
 		return fail(err)
 	}
@@ -56,9 +56,9 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 	return code
 }
 
-// build makes the corral command, which go leaves alone while it is up to date. Packages whose tests run at the same time
+// Build makes the corral command, which go leaves alone while it is up to date. Packages whose tests run at the same time
 // wait for the one that builds.
-func build(ctx context.Context) (binary string, err error) {
+func Build(ctx context.Context) (binary string, err error) {
 	cache, unlock, err := localcluster.LockCache(ctx, "corral")
 	if err != nil {
 		return "", err

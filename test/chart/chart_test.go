@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/test/golden"
 )
 
@@ -182,6 +183,10 @@ func TestPodLabelsDoNotReplaceThoseOfTheSelector(t *testing.T) {
 }
 
 func TestControllerTakesTheArguments(t *testing.T) {
+	corral, err := harness.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		values     map[string]any
 		deployment string
@@ -195,9 +200,9 @@ func TestControllerTakesTheArguments(t *testing.T) {
 				t.Fatalf("there is no Deployment %s", tc.deployment)
 			}
 			// With --help, flags are parsed and nothing is run.
-			args := append([]string{"run", "../../cmd/corral"}, containerArgs(t, deployment)...)
-			if out, err := exec.CommandContext(t.Context(), "go", append(args, "--help")...).CombinedOutput(); err != nil {
-				t.Errorf("corral %q: %v\n%s", args[2:], err, out)
+			args := append(containerArgs(t, deployment), "--help")
+			if out, err := exec.CommandContext(t.Context(), corral, args...).CombinedOutput(); err != nil {
+				t.Errorf("corral %q: %v\n%s", args, err, out)
 			}
 		})
 	}
