@@ -284,9 +284,8 @@ func withInit() []func(*v1alpha1.RunnerPool) {
 func neverStarts(t *testing.T, i ill) {
 	t.Helper()
 	a := newPodFixture(t)
-	a.admit(i.change...)
 	heal, release := a.inject(i.kind, 0), a.keepPods()
-	a.patch(a.pool, fmt.Sprintf(`{"spec":{"scale":{"idle":%d}}}`, i.idle))
+	a.admit(append(i.change, func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(i.idle)) })...)
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
 	failed := a.isReplacedFirst()
 	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.words)
