@@ -48,8 +48,13 @@ type fleet struct {
 // runPolicy measures what decisions cost, without a cluster: with the whole library switched on, then with modules that
 // somebody wrote as well.
 func runPolicy(ctx context.Context, _ *options, _ time.Duration) (figures, error) {
-	f := figures{"judged_pools": judgedNamespaces * judgedPools}
-	if err := f.judging(ctx, "library_", nil); err != nil {
+	return judge(ctx, judgedNamespaces)
+}
+
+// judge is runPolicy on the pools of so many namespaces.
+func judge(ctx context.Context, namespaces int) (figures, error) {
+	f := figures{"judged_pools": float64(namespaces * judgedPools)}
+	if err := f.judging(ctx, "library_", nil, namespaces); err != nil {
 		return nil, fmt.Errorf("under library policies: %w", err)
 	}
 	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
@@ -57,7 +62,7 @@ func runPolicy(ctx context.Context, _ *options, _ time.Duration) (figures, error
 		return nil, err
 	}
 	defer rules.Close()
-	if err := f.judging(ctx, "modules_", rules); err != nil {
+	if err := f.judging(ctx, "modules_", rules, namespaces); err != nil {
 		return nil, fmt.Errorf("under policies with modules of their own: %w", err)
 	}
 	f["modules_children_mib"], err = childrenMemory()
@@ -66,8 +71,8 @@ func runPolicy(ctx context.Context, _ *options, _ time.Duration) (figures, error
 
 // judging adds what it takes to judge a fleet after a policy change, once more when nothing changed, and when one pool
 // is granted more.
-func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evaluator) error {
-	fleet, err := newFleet(ctx, rules)
+func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evaluator, namespaces int) error {
+	fleet, err := newFleet(ctx, rules, namespaces)
 	if err != nil {
 		return err
 	}
@@ -93,10 +98,10 @@ func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evalu
 }
 
 // newFleet makes pools that have been judged once, so that everything there is to remember is remembered.
-func newFleet(ctx context.Context, rules *worker.Evaluator) (*fleet, error) {
+func newFleet(ctx context.Context, rules *worker.Evaluator, namespaces int) (*fleet, error) {
 	f := &fleet{rules: rules, now: time.Unix(1_800_000_000, 0)}
 	f.engine = policies.NewEngine(func() time.Time { return f.now })
-	for n := range judgedNamespaces {
+	for n := range namespaces {
 		var pools []*v1alpha1.RunnerPool
 		for p := range judgedPools {
 			pools = append(pools, judgedPool(fmt.Sprintf("team-%d", n), fmt.Sprintf("pool-%d", p)))

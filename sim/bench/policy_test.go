@@ -26,7 +26,7 @@ func BenchmarkDecisions(b *testing.B) {
 	defer rules.Close()
 	for name, rules := range map[string]*worker.Evaluator{"library": nil, "modules": rules} {
 		b.Run(name, func(b *testing.B) {
-			f, err := newFleet(b.Context(), rules)
+			f, err := newFleet(b.Context(), rules, judgedNamespaces)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -44,12 +44,13 @@ func BenchmarkDecisions(b *testing.B) {
 
 // What nothing was changed of is not asked again, wherever the rules are.
 func TestAPolicyIsAskedAgainOnlyWhenWhatItsRulesReadChanged(t *testing.T) {
-	f, err := runPolicy(t.Context(), nil, 0)
+	const namespaces = 4 // as many as are judged at once
+	f, err := judge(t.Context(), namespaces)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, prefix := range []string{"library_", "modules_"} {
-		want := map[string]float64{"asked": 2 * judgedNamespaces * judgedPools, "asked_again": 0, "sharers": judgedPools - 1}
+		want := map[string]float64{"asked": 2 * namespaces * judgedPools, "asked_again": 0, "sharers": judgedPools - 1}
 		for key, n := range want {
 			if f[prefix+key] != n {
 				t.Errorf("%s%s is %v, not %v", prefix, key, f[prefix+key], n)
