@@ -49,6 +49,9 @@ func (f *PoolFacts) changes() []string {
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
+	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
+		all = append(all, c.Message+".")
+	}
 	return all
 }
 
@@ -124,6 +127,8 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
+	case ready.Reason == v1alpha1.QuotaExceededReason:
+		return QuotaRemedy(ready.Message)
 	}
 	return remedies[ready.Reason]
 }
