@@ -127,10 +127,8 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
-	case ready.Reason == v1alpha1.QuotaExceededReason:
-		return QuotaRemedy(ready.Message)
 	}
-	return remedies[ready.Reason]
+	return remedyBy(ready)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.

@@ -83,10 +83,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 			s.failed = &p.Status.Failures[0]
 		}
 	case v1alpha1.QuotaExceededReason:
-		s.key, s.do = s.reason+"|"+p.Namespace, explain.QuotaRemedy(s.message)
-		if explain.IsOfClaims(s.message) {
-			s.key, s.rank.what = s.key+"|claims", "the quota admits no more claims of caches"
-		}
+		s = s.ofQuota(p.Namespace)
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
 	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:
