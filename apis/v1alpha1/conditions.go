@@ -28,6 +28,9 @@ const (
 	RunnerVersionCondition = "RunnerVersion"
 	// SaturatedCondition is on a RunnerPool: True while it has as many jobs as max allows, and more wait; absent otherwise.
 	SaturatedCondition = "Saturated"
+	// DrainableCondition is on a RunnerPool: False while another PodDisruptionBudget selects its runners with a job, so that drains of their
+	// nodes fail; absent otherwise.
+	DrainableCondition = "Drainable"
 	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
 	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
@@ -115,7 +118,8 @@ const (
 	ArtifactFailedReason = "ArtifactFailed"
 	// VerificationFailedReason is true when nobody signed a revision whose key spec.git.verify knows.
 	VerificationFailedReason = "VerificationFailed"
-	// CommitStatusFailedReason is of an event: GitHub could not be told what became of a revision (spec.commitStatus).
+	// CommitStatusFailedReason is of an event: GitHub could not be told what became of a revision (spec.commitStatus). status.commitStatus says so
+	// as long as it lasts.
 	CommitStatusFailedReason = "CommitStatusFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
 	BuildFailedReason = "BuildFailed"

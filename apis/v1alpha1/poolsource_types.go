@@ -250,7 +250,21 @@ type PoolSourceStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
+	// commitStatus says why GitHub isn't told what became of revisions (spec.commitStatus); absent while it is.
+	// +optional
+	CommitStatus *CommitStatusFailure `json:"commitStatus,omitempty"`
+
 	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// CommitStatusFailure says why GitHub isn't told what became of revisions.
+type CommitStatusFailure struct {
+	// message says what GitHub refuses, or what can't be.
+	// +required
+	Message string `json:"message"`
+	// since when.
+	// +required
+	Since metav1.Time `json:"since"`
 }
 
 // Inventory lists applied objects.

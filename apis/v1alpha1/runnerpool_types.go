@@ -252,7 +252,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, Saturated, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, Saturated, Drainable, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -554,6 +554,14 @@ type UpdateStatus struct {
 	// reason in one sentence.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+}
+
+// Way says from which revision the update goes to which, each called by a noun. The former is empty if its template is gone.
+func (u *UpdateStatus) Way(noun string) string {
+	if u.From == "" {
+		return "to " + noun + u.To
+	}
+	return "from " + noun + u.From + " to " + u.To
 }
 
 // RunnerPool is one set of runners.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,37 +38,58 @@ var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 	}},
 }
 
-// protect makes sure, before a runner can have a job, that nobody evicts one that has. It returns the budgets of others that select the
-// pool's pods, too, and tells of them when they are new: the API server evicts no pod that two budgets select, and answers with an error.
+// protect makes sure, before a runner can have a job, that nobody evicts one that has. It says which budgets of others select the pool's
+// pods, too, and what comes of it, "" for none, and tells of them when they are new: the API server evicts no pod that two budgets select, and
+// answers with an error.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
-	if observes(o.pool) || d.plan.Create == 0 && len(o.runners) == 0 {
-		return o.memory.budgets, nil
+	if observes(o.pool) {
+		return "", nil
 	}
 	budgets := &policyv1.PodDisruptionBudgetList{}
 	if err := r.Client.List(ctx, budgets, client.InNamespace(o.key().Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return o.memory.budgets, fmt.Errorf("listing disruption budgets: %w", err)
 	}
-	isOurs := func(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
-	i := slices.IndexFunc(budgets.Items, isOurs)
-	if i >= 0 && !protects(budgets.Items[i].Spec) {
-		repaired := budgets.Items[i].DeepCopy() // by a patch, as an apply leaves a maxUnavailable that somebody set
-		repaired.Spec = *budgetSpec.DeepCopy()
-		if err := r.Client.Patch(ctx, repaired, client.MergeFrom(&budgets.Items[i]), kube.FieldOwner); err != nil {
-			return o.memory.budgets, fmt.Errorf("repairing PodDisruptionBudget %s: %w", budgetName, err)
-		}
-	}
-	if i < 0 || !isOwner(o.pool, budgets.Items[i].OwnerReferences) {
-		if err := r.applyBudget(ctx, o); err != nil {
+	if d.plan.Create > 0 || len(o.runners) > 0 {
+		if err := r.keepBudget(ctx, o, budgets.Items); err != nil {
 			return o.memory.budgets, err
 		}
 	}
-	foreign = selecting(slices.DeleteFunc(slices.Clone(budgets.Items), isOurs), podLabels(o))
-	if foreign != "" && foreign != o.memory.budgets {
-		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, fmt.Sprintf(
+	if names := selecting(slices.DeleteFunc(slices.Clone(budgets.Items), isOurs), podLabels(o)); names != "" {
+		foreign = fmt.Sprintf(
 			"PodDisruptionBudget %s selects runners that have a job, as %s does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label %s",
-			foreign, budgetName, v1alpha1.JobIDLabel))
+			names, budgetName, v1alpha1.JobIDLabel)
+	}
+	if foreign != "" && foreign != o.memory.budgets && foreign != conditions.GetMessage(o.pool, v1alpha1.DrainableCondition) {
+		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, foreign)
 	}
 	return foreign, nil
+}
+
+func isOurs(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
+
+// keepBudget makes the budget of the namespace's pools, or repairs it.
+func (r *Reconciler) keepBudget(ctx context.Context, o observation, all []policyv1.PodDisruptionBudget) error {
+	i := slices.IndexFunc(all, isOurs)
+	if i >= 0 && !protects(all[i].Spec) {
+		repaired := all[i].DeepCopy() // by a patch, as an apply leaves a maxUnavailable that somebody set
+		repaired.Spec = *budgetSpec.DeepCopy()
+		if err := r.Client.Patch(ctx, repaired, client.MergeFrom(&all[i]), kube.FieldOwner); err != nil {
+			return fmt.Errorf("repairing PodDisruptionBudget %s: %w", budgetName, err)
+		}
+	}
+	if i < 0 || !isOwner(o.pool, all[i].OwnerReferences) {
+		return r.applyBudget(ctx, o)
+	}
+	return nil
+}
+
+// markDrainable sets the condition that says whether budgets of others make drains fail.
+func markDrainable(pool *v1alpha1.RunnerPool, foreign string) {
+	if foreign == "" {
+		conditions.Delete(pool, v1alpha1.DrainableCondition)
+		return
+	}
+	conditions.MarkFalse(pool, v1alpha1.DrainableCondition, v1alpha1.DisruptionBudgetsReason, "%s", foreign)
 }
 
 // protects says whether a budget's spec is as ours in what counts: an admission webhook may have added to the rest.

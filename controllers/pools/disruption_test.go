@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/google/go-cmp/cmp"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,12 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			for range 3 {
 				b.reconcile()
 			}
+			said := conditions.Get(b.pool(), v1alpha1.DrainableCondition)
+			if (said != nil) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
+				t.Errorf("its condition is %+v", said)
+			}
+			b.memory = memory{} // as another process begins: what the condition says was told
+			b.reconcile()
 			ours := &policyv1.PodDisruptionBudget{}
 			must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: budgetName}, ours))
 			if len(ours.OwnerReferences) != 1 || ours.OwnerReferences[0].UID != "p1" {
@@ -59,6 +66,11 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			}
 			if (told == 1) != tc.told || told > 1 {
 				t.Errorf("told %d times", told)
+			}
+			must(t, b.Client.Delete(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "mine"}}))
+			b.reconcile()
+			if said := conditions.Get(b.pool(), v1alpha1.DrainableCondition); said != nil {
+				t.Errorf("its condition is %+v when the other is gone", said)
 			}
 		})
 	}

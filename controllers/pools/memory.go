@@ -34,6 +34,8 @@ type poolMemory struct {
 	history      *history
 	// template is the revision that was accepted last, and the digest of its template.
 	template string
+	// hiddenRevisions are names that revisions can't have, as the cache doesn't show who has them.
+	hiddenRevisions []string
 	// limits are those that were decided last; nil before the first decision of this process.
 	limits *v1alpha1.DecidedLimits
 	// loadingSince is since when policies are loaded that may bind the pool; zero if they are there.
@@ -47,7 +49,7 @@ type poolMemory struct {
 	phase string
 	// lastJob is when the pool had a job last.
 	lastJob time.Time
-	// budgets of others that select the pool's pods, by name, as the last event told.
+	// budgets is what is amiss with those of others.
 	budgets string
 	pacing  pacing
 	// untold is true while what is amiss is left for the connection to tell of.

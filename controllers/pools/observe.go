@@ -84,7 +84,8 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 
 // observeRunners gathers what a pool with runners of its own has beyond one that only observes.
 func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ observation, err error) {
-	if o.template, err = r.storeTemplate(ctx, o.pool, o.policies, o.memory.template); err != nil {
+	o.template, err = r.storeTemplate(ctx, o.pool, o.policies, o.memory)
+	if o.memory.hiddenRevisions = o.template.hidden; err != nil {
 		return o, err
 	}
 	o.memory.template = o.template.accepted

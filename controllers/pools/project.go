@@ -55,6 +55,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		markSaturated(pool, d, observes(o.pool))
 	}
 	markUpdated(pool, d.step, s.Revision)
+	markDrainable(pool, o.memory.budgets)
 	s.Observed = nil
 	if observes(o.pool) {
 		s.Observed = compare(d.plan.Desired, o.demand.actual)

@@ -6,6 +6,7 @@ package pools
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,6 +35,9 @@ const probeName = "template-check"
 // its watch usually comes first.
 const recordRetry = 5 * time.Second
 
+// hiddenRetry is the time to the next name of a revision.
+const hiddenRetry = 100 * time.Millisecond
+
 // templateState is what became of the spec's template.
 type templateState struct {
 	// content is the template that runners are made of, with what spec.containerMode adds.
@@ -52,6 +56,8 @@ type templateState struct {
 	refusal, invalid error
 	// accepted identifies the template that was accepted last.
 	accepted string
+	// hidden are names that others' revisions have, though the cache doesn't show them: they lack the labels of ours.
+	hidden []string
 	// note is what its owner should know of a template that can be used; "" for nothing.
 	note string
 	// version is what GitHub says of the version of its runners; nil if it is as in the status, or unknown.
@@ -60,9 +66,10 @@ type templateState struct {
 
 // storeTemplate makes the spec's template the pool's current revision, once the API
 // server accepted the pod it leads to. A template that can't be used leaves the
-// last good one in force; without one there is nothing to go on with. Last is what was accepted last.
-func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, last string) (templateState, error) {
-	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last}
+// last good one in force; without one there is nothing to go on with.
+func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, memory poolMemory) (templateState, error) {
+	last := memory.template
+	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last, hidden: memory.hiddenRevisions}
 	var err error
 	if t.content, err = podspec.Template(pool); err != nil {
 		return t.refuse("", kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err))
@@ -70,7 +77,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	if t.digest, err = podspec.Digest(t.content); err != nil {
 		return t, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
 	}
-	name, isStored, err := r.nameOf(ctx, pool, t.digest)
+	name, isStored, err := r.nameOf(ctx, pool, t)
 	if err != nil {
 		return t, err
 	}
@@ -79,7 +86,10 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	switch {
 	case err != nil:
 	case !isStored:
-		err = r.storeRevision(ctx, pool, t, p.network, name, last == this)
+		if err = r.storeRevision(ctx, pool, t, p.network, name, last == this); errors.Is(err, errHidden) {
+			t.hidden = append(slices.Clip(t.hidden), name)
+			err = kube.Progress(hiddenRetry, "a ControllerRevision %q is there of another template", name)
+		}
 	case last != this:
 		_, err = buildProbe(pool, t.content, p.network) // a former version may have taken what this one refuses
 	}
@@ -135,18 +145,20 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 
 // nameOf finds the name under which a template is stored or, if it isn't, the first that is free: names
 // have but ten digits of the digest.
-func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, digest string) (name string, isStored bool, err error) {
-	candidates := podspec.RevisionNames(pool.Name, digest)
+func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState) (name string, isStored bool, err error) {
+	candidates := podspec.RevisionNames(pool.Name, t.digest)
 	for _, candidate := range candidates {
 		known := &appsv1.ControllerRevision{}
 		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: candidate}, known); {
 		case apierrors.IsNotFound(err):
-			name = cmp.Or(name, candidate)
+			if !slices.Contains(t.hidden, candidate) {
+				name = cmp.Or(name, candidate)
+			}
 			continue
 		case err != nil:
 			return "", false, fmt.Errorf("reading the revision: %w", err)
 		}
-		if other, err := podspec.Digest(known.Data.Raw); err != nil || other != digest {
+		if other, err := podspec.Digest(known.Data.Raw); err != nil || other != t.digest {
 			continue
 		}
 		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != pool.UID {
@@ -179,10 +191,31 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 	// The pool is of a known kind in the scheme: this can't fail.
 	_ = controllerutil.SetControllerReference(pool, revision, r.Client.Scheme())
 	switch err := r.Client.Create(ctx, revision); {
-	case apierrors.IsAlreadyExists(err) && !before:
-		return kube.Progress(recordRetry, "a ControllerRevision %q is there that may be of another template", name)
-	case client.IgnoreAlreadyExists(err) != nil:
+	case apierrors.IsAlreadyExists(err):
+		return r.alreadyThere(ctx, revision, before)
+	case err != nil:
 		return fmt.Errorf("storing the revision: %w", err)
+	}
+	return nil
+}
+
+// errHidden is of a name that another revision has, which the cache will never show.
+var errHidden = errors.New("the revision is somebody else's")
+
+// alreadyThere is what comes of a revision that is there and that the cache doesn't show: it may not do so yet, or somebody made one without
+// the labels of ours.
+func (r *Reconciler) alreadyThere(ctx context.Context, revision *appsv1.ControllerRevision, before bool) error {
+	all := &appsv1.ControllerRevisionList{}
+	if err := r.Live.List(ctx, all, client.InNamespace(revision.Namespace)); err != nil {
+		return fmt.Errorf("looking for the revision: %w", err)
+	}
+	for i := range all.Items {
+		if known := &all.Items[i]; known.Name == revision.Name && known.Labels[v1alpha1.PoolLabel] == "" {
+			return errHidden
+		}
+	}
+	if !before {
+		return kube.Progress(recordRetry, "a ControllerRevision %q is there that may be of another template", revision.Name)
 	}
 	return nil
 }

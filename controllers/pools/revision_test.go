@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -157,6 +160,25 @@ func TestARevisionThatTheCacheDoesNotShowIsNotTakenForOurs(t *testing.T) {
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
 	b.reconcile()
 	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may be of another template") {
+		t.Errorf("revision %s: %s", r, b.readyReason())
+	}
+}
+
+// Somebody's revision without the labels of ours is never shown by the cache.
+func TestARevisionThatTheCacheNeverShowsTakesItsNameAlone(t *testing.T) {
+	b := newTwins(t)
+	next := podspec.RevisionNames("linux", digestOf(t, template("runner:3")))
+	must(t, b.Client.Create(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: next[0]}, Data: template("runner:evil")}))
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, isRevision := o.(*appsv1.ControllerRevision); isRevision && key.Name == next[0] {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "controllerrevisions"}, key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
+	b.reconcile()
+	b.reconcile()
+	if r := b.pool().Status.Revision; r != next[1] || strings.Contains(strings.Join(b.told(), "\n"), "Warning") {
 		t.Errorf("revision %s: %s", r, b.readyReason())
 	}
 }

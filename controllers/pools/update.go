@@ -231,7 +231,7 @@ func rolledBack(u *v1alpha1.UpdateStatus, to string) error {
 
 // describeUpdate says where an update is.
 func describeUpdate(u *v1alpha1.UpdateStatus) string {
-	return fmt.Sprintf("%s from revision %s to %s: %s", u.Phase, u.From, u.To, u.Reason)
+	return fmt.Sprintf("%s %s: %s", u.Phase, u.Way("revision "), u.Reason)
 }
 
 // phaseKey identifies a phase; a change of it is written at once.
@@ -246,7 +246,7 @@ func phaseKey(u *v1alpha1.UpdateStatus) string {
 func (r *Reconciler) phaseEvent(pool *v1alpha1.RunnerPool, before, now *v1alpha1.UpdateStatus) {
 	switch {
 	case now == nil:
-		r.Event(pool, corev1.EventTypeNormal, v1alpha1.SucceededReason, fmt.Sprintf("the update from revision %s to %s is done", before.From, before.To))
+		r.Event(pool, corev1.EventTypeNormal, v1alpha1.SucceededReason, fmt.Sprintf("the update %s is done", before.Way("revision ")))
 	case now.Phase == v1alpha1.UpdateRolledBack:
 		r.Event(pool, corev1.EventTypeWarning, v1alpha1.RolledBackReason, describeUpdate(now))
 	case now.Phase == v1alpha1.UpdateHeld:

@@ -4,6 +4,7 @@
 package runners
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,9 @@ func TestAForgedRunnerIsNotRegistered(t *testing.T) {
 			b.reconcile()
 			if known := b.github.Report().Runners; len(known) != 1 || int64(known[0].ID) != id || b.pod() != nil || get(b, &corev1.Secret{}, "linux-a-jit") != nil {
 				t.Errorf("registered are %+v, pod %v", known, b.pod())
+			}
+			if cause := b.runner().Status.Cause; cause != "" && !strings.Contains(name, "another") && !strings.Contains(name, "nobody") {
+				t.Errorf("it is for %s that no pool made it", cause)
 			}
 		})
 	}

@@ -109,7 +109,14 @@ func (p pass) noPool() error {
 	if p.pool != nil || owner != nil && owner.Kind == "RunnerPool" && owner.Name == p.runner.Spec.PoolRef.Name {
 		return kube.Progress(connectionRetry, "its RunnerPool was deleted; it ends, too")
 	}
-	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "there is no RunnerPool %q that made the runner", p.runner.Spec.PoolRef.Name)
+	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "%w", forgedError{p.runner.Spec.PoolRef.Name})
+}
+
+// forgedError is of a runner that somebody made by hand, of a pool.
+type forgedError struct{ pool string }
+
+func (e forgedError) Error() string {
+	return fmt.Sprintf("there is no RunnerPool %q that made the runner", e.pool)
 }
 
 // registrationID returns the id that the runner is registered under, as far as it is known without a request: by

@@ -292,8 +292,8 @@ func (e *conflictError) Error() string { return e.message }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
-	if kube.IsProgress(startErr) {
-		return "" // nothing is amiss
+	if kube.IsProgress(startErr) || errors.As(startErr, new(forgedError)) {
+		return "" // nothing is amiss, or with nobody but who made it
 	}
 	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
 	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason:

@@ -4,15 +4,19 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/meter"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -33,6 +38,8 @@ const (
 	// reportBurst is how many outcomes of one revision are reported without a delay; each further one waits twice as long, as GitHub
 	// takes a thousand statuses of a commit.
 	reportBurst, reportDelay, maxReportDelay = 3, 30 * time.Second, time.Hour
+	// maxNoted bounds what the status has of a refusal, in bytes.
+	maxNoted = 1000
 )
 
 // Commits reports how commits fared; *rest.Client does.
@@ -40,8 +47,8 @@ type Commits interface {
 	ReportCommit(ctx context.Context, repository, sha string, report rest.CommitReport) error
 }
 
-// CommitStatusReporter reports to GitHub what became of the revisions of sources that ask for it. It reads the status of a source, so
-// that no source waits for GitHub. A restart repeats nothing: the client asks GitHub what it has before it reports.
+// CommitStatusReporter reports to GitHub what became of the revisions of sources that ask for it. It goes by the status of a source, of which it
+// writes why GitHub isn't told, so that no source waits for GitHub. A restart repeats nothing: the client asks GitHub what it has before it reports.
 type CommitStatusReporter struct {
 	sources *Reconciler
 	gitHub  func(connection types.NamespacedName) (Commits, bool)
@@ -63,7 +70,7 @@ type lastReport struct {
 	revision, id string
 	at           time.Time
 	times        int    // that this revision was reported
-	refused      string // the last error that an event was recorded for
+	refused      string // what was refused when an event was recorded last
 }
 
 // SetupWithManager watches the status of sources.
@@ -85,12 +92,15 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	v, known := revisionStateOf(source)
-	if source.Spec.CommitStatus == nil || source.Spec.Suspend || !source.DeletionTimestamp.IsZero() || !known {
+	if source.Spec.CommitStatus == nil {
+		return ctrl.Result{}, r.note(ctx, source, nil)
+	}
+	if source.Spec.Suspend || !source.DeletionTimestamp.IsZero() || !known {
 		return ctrl.Result{}, nil
 	}
 	last := r.lastOf(req.NamespacedName)
 	if last.id == v.id {
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.note(ctx, source, nil)
 	}
 	if wait := last.wait(v, r.now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -99,7 +109,7 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	if err == nil {
 		reportsTotal.WithLabelValues("sent").Inc()
 		r.last.Store(req.NamespacedName, last.next(v, r.now()))
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.note(ctx, source, nil)
 	}
 	return r.failed(ctx, source, v, err)
 }
@@ -149,7 +159,7 @@ func (r *CommitStatusReporter) repository(ctx context.Context, source *v1alpha1.
 	return object.Spec.URL, nil
 }
 
-// failed tries again later, and records an event for each new refusal.
+// failed tries again later. It notes each new refusal, and records an event for it.
 func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.PoolSource, v revisionState, err error) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
@@ -162,14 +172,42 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 		return ctrl.Result{RequeueAfter: max(after, reportRetry)}, nil
 	}
 	reportsTotal.WithLabelValues("refused").Inc()
-	key := client.ObjectKeyFromObject(source)
-	last := r.lastOf(key)
-	if last.refused != err.Error() {
-		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, err))
-		last.refused = err.Error()
-		r.last.Store(key, last)
+	key, last, message := client.ObjectKeyFromObject(source), r.lastOf(client.ObjectKeyFromObject(source)), github.Summary(err)
+	if was := source.Status.CommitStatus; was != nil { // as a former process may have told
+		last.refused = cmp.Or(last.refused, was.Message)
 	}
-	return ctrl.Result{RequeueAfter: refusedRetry}, nil
+	if gist(last.refused) != gist(message) {
+		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
+	}
+	last.refused = message
+	r.last.Store(key, last)
+	return ctrl.Result{RequeueAfter: refusedRetry}, r.note(ctx, source, &message)
+}
+
+// ofCommit are the words of a refusal that name the commit: each has the same cause.
+var ofCommit = regexp.MustCompile(`commit [0-9a-f]{7} `)
+
+// gist is what a refusal says of any commit.
+func gist(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
+
+// note writes into a source's status why GitHub isn't told; nothing if it is. The other fields are the Reconciler's, which may be writing them.
+func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal *string) error {
+	was, is := source.Status.CommitStatus, (*v1alpha1.CommitStatusFailure)(nil)
+	if refusal != nil {
+		is = &v1alpha1.CommitStatusFailure{Message: wording.Truncate(*refusal, maxNoted), Since: metav1.Time{Time: r.now()}}
+		if was != nil {
+			is.Since = was.Since
+		}
+	}
+	if equality.Semantic.DeepEqual(was, is) {
+		return nil
+	}
+	changed := source.DeepCopy()
+	changed.Status.CommitStatus = is
+	if err := r.sources.Client.Status().Patch(ctx, changed, client.MergeFrom(source)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("noting whether GitHub is told: %w", err)
+	}
+	return nil
 }
 
 func (r *CommitStatusReporter) lastOf(key types.NamespacedName) lastReport {

@@ -5,6 +5,7 @@ package sources
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -149,11 +150,26 @@ func (x *reportWorld) err0(err error) { x.forge.err = err }
 func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	x := newReportWorld(t, us(onGitHub))
 	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
-	x.err = errors.New("writing check runs wants the permission checks: write")
+	refusal := func() error {
+		e := github.NewError(github.KindForbidden, "reading the check runs of commit "+x.tip[len(x.tip)-7:]+" of acme/pools", 403, 0, "no", nil)
+		e.RequestID = rand.Text() // another each time
+		return fmt.Errorf("writing check runs wants the permission checks: write: %w", e)
+	}
+	x.err = refusal()
 	if after := x.sync().RequeueAfter; after != refusedRetry {
 		t.Errorf("tried again after %s", after)
 	}
+	since := x.now
+	x.now = x.now.Add(refusedRetry)
+	x.reporter.last.Clear() // as another process would
+	x.err = refusal()
 	x.sync()
+	x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1)
+	x.err = refusal()
+	x.sync()
+	if s := x.source().Status.CommitStatus; s == nil || !s.Since.Time.Equal(since) || !strings.HasSuffix(s.Message, "of commit bbbbbbb of acme/pools: GitHub answered 403: no") {
+		t.Errorf("the status says %+v", s)
+	}
 	said := 0
 	for len(x.events.Events) > 0 {
 		if event := <-x.events.Events; strings.Contains(event, "CommitStatusFailed") {
@@ -167,10 +183,29 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	if after := x.sync().RequeueAfter; after < reportRetry {
 		t.Errorf("tried again after %s", after)
 	}
+	if x.source().Status.CommitStatus == nil {
+		t.Error("an outage ended the refusal")
+	}
 	x.err = nil
 	x.sync()
-	if len(x.fakeGitHub.told) != 1 {
-		t.Errorf("told %v", x.fakeGitHub.told)
+	if s := x.source().Status.CommitStatus; len(x.fakeGitHub.told) != 1 || s != nil {
+		t.Errorf("told %v, and the status says %+v", x.fakeGitHub.told, s)
+	}
+}
+
+func TestARefusalEndsWithTheWish(t *testing.T) {
+	x := newReportWorld(t, us(onGitHub))
+	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
+	x.err = errors.New("no")
+	x.sync()
+	source := x.source()
+	source.Spec.CommitStatus = nil
+	if err := x.client.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	x.sync()
+	if s := x.source().Status.CommitStatus; s != nil {
+		t.Errorf("the status says %+v", s)
 	}
 }
 

@@ -49,6 +49,9 @@ func (f *PoolFacts) changes() []string {
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
+	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
+		all = append(all, c.Message+".")
+	}
 	return all
 }
 
@@ -125,7 +128,7 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
-	return remedies[ready.Reason]
+	return remedyBy(ready)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.

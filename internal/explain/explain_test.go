@@ -138,6 +138,10 @@ func TestPool(t *testing.T) {
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
 		},
+		"pool-undrainable": func(f *PoolFacts) {
+			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
+				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+		},
 		"pool-denied": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			s.Decision, s.Jobs, s.Runners = nil, 0, v1alpha1.RunnerCounts{}

@@ -211,7 +211,7 @@ func (f *PoolFacts) held() []Held {
 	add("policy", v1alpha1.PolicyCondition)
 	add("health", v1alpha1.HealthyCondition)
 	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
-		held = append(held, Held{What: "update", Reason: with("from "+u.From+" to "+u.To, u.Reason), Since: &u.Since})
+		held = append(held, Held{What: "update", Reason: with(u.Way(""), u.Reason), Since: &u.Since})
 	}
 	if f.Applied.isFalse() {
 		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.words())), Since: &f.Applied.Since})
@@ -257,7 +257,7 @@ func (a PoolAnswer) Text() string {
 	a.version(p)
 	if u := a.Update; u != nil {
 		p.section("Update")
-		p.line(2, "%s since %s, from %s to %s", u.Phase, p.when(u.Since.Time), u.From, u.To)
+		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
 		if u.Reason != "" {
 			p.line(2, "%s", u.Reason)
 		}

@@ -64,6 +64,7 @@ const (
 	sourceKind     = "PoolSource"
 	connectionKind = "GitHubConnection"
 	scaleSetKind   = "ScaleSet"
+	runnerKind     = "Runner"
 )
 
 var remediesOf = map[string]map[string]string{
@@ -80,6 +81,9 @@ var remediesOf = map[string]map[string]string{
 	scaleSetKind: {
 		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",
 	},
+	runnerKind: {
+		v1alpha1.InvalidSpecReason: "Delete the Runner: its pool makes those that it needs.",
+	},
 }
 
 // revisionRunsOn ends what is to be done about a source that applied a revision before.
@@ -87,6 +91,28 @@ const revisionRunsOn = " The last good revision runs on."
 
 // WithoutRevision is a remedy for a source that never applied a revision.
 func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, revisionRunsOn) }
+
+// ofCache is how words begin that say what keeps the claim of a cache from being made.
+const ofCache = "spec.cache: "
+
+// QuotaRemedy says what to do about a quota that is used up, by what is told of it.
+func QuotaRemedy(says string) string {
+	if IsOfClaims(says) {
+		return "Raise the namespace's ResourceQuota of claims, lower spec.cache.maxClaims of pools there, or set spec.cache.onMissing to StartWithout."
+	}
+	return remedies[v1alpha1.QuotaExceededReason]
+}
+
+// remedyBy says what to do by a pool's condition.
+func remedyBy(c *Condition) string {
+	if c.Reason == v1alpha1.QuotaExceededReason {
+		return QuotaRemedy(c.Message)
+	}
+	return remedies[c.Reason]
+}
+
+// IsOfClaims reports whether what is told of a quota is about claims of caches.
+func IsOfClaims(says string) bool { return strings.Contains(says, ofCache) }
 
 // Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
 func Remedy(kind, reason string) string {
@@ -114,10 +140,13 @@ func RunnerRemedy(r *Runner) string {
 	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
 		return OutageRemedy(r.Object.Status.Outage)
 	}
-	if r.Cause == v1alpha1.CauseGitHub {
-		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && remedies[ready.Reason] != "" {
-			return remedies[ready.Reason]
+	if r.Cause == v1alpha1.CauseGitHub || forged(r.Object) != "" {
+		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && Remedy(runnerKind, ready.Reason) != "" {
+			return Remedy(runnerKind, ready.Reason)
 		}
+	}
+	if r.Cause == v1alpha1.CauseQuota {
+		return QuotaRemedy(r.Reason)
 	}
 	return CauseRemedy(r.Cause)
 }

@@ -12,6 +12,23 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
+// Fewer runners don't make room for a claim.
+func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
+	for reason, want := range map[string]string{
+		"creating the pod: exceeded quota: runners":                                "lower spec.scale.max",
+		"spec.cache: creating claim corral-cache-linux-0: exceeded quota: storage": "lower spec.cache.maxClaims",
+	} {
+		r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseQuota, reason)
+		pool, err := Pool(facts(func(f *PoolFacts) {
+			f.ready(metav1.ConditionFalse, v1alpha1.QuotaExceededReason, "runner linux-1: "+reason)
+			f.Runners = []Runner{r}
+		}))
+		if n := len(pool.Changes); err != nil || n < 2 || !strings.Contains(pool.Changes[0], want) || !strings.Contains(pool.Changes[n-1], want) || !strings.Contains(RunnerRemedy(&r), want) {
+			t.Errorf("%s: %v, %q", reason, err, pool.Changes)
+		}
+	}
+}
+
 // Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
 func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -28,6 +45,7 @@ func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
 		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put good credentials into the connection's Secret", "Put good credentials into the connection's Secret"},
 		"200, of no use":               {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 200}, "githubstatus.com", "githubstatus.com"},
+		"made by hand":                 {v1alpha1.InvalidSpecReason, nil, "Correct spec", "Delete the Runner"},
 		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
 	} {
 		t.Run(name, func(t *testing.T) {

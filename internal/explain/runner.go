@@ -93,6 +93,9 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
+	if words := forged(r); words != "" {
+		a.Reason, a.WaitsFor, a.Deadline = words, "nothing: it isn't started", nil
+	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
 	}
@@ -101,6 +104,15 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
+}
+
+// forged says of a runner that no pool made it; "" of others.
+func forged(r *v1alpha1.Runner) string {
+	ready := ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
+	if !ready.isFalse() || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || r.DeletionTimestamp != nil {
+		return ""
+	}
+	return ready.Message
 }
 
 // outdated names the pool's fields that have changed since a runner without a scale set was registered.

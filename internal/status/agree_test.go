@@ -239,6 +239,9 @@ func others() []variant {
 		{"template denied", func(s *Snapshot) {
 			is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "no root")
 		}},
+		{"drains fail", func(s *Snapshot) {
+			is(&pool(s).Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine")
+		}},
 		{"update held", func(s *Snapshot) {
 			pool(s).Status.Update = &v1alpha1.UpdateStatus{From: "a", To: "b", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "paused"}
 			is(&pool(s).Status.Conditions, v1alpha1.UpdatedCondition, metav1.ConditionFalse, v1alpha1.UpdateHeldReason, "paused")

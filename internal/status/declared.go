@@ -81,6 +81,7 @@ func checkSources(v view) symptoms {
 		src := &v.Sources[i]
 		s := seen{object{sourceKind, src.Namespace, src.Name}, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt}
 		all = append(all, checkLook(v, s)...)
+		all = append(all, checkCommitStatus(src, s.of)...)
 		ready := s.ready()
 		if !isAmiss(ready) {
 			continue
@@ -99,6 +100,19 @@ func checkSources(v view) symptoms {
 		all = append(all, one)
 	}
 	return all
+}
+
+// checkCommitStatus finds out whether GitHub isn't told what becomes of a source's revisions.
+func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
+	asked, failure := src.Spec.CommitStatus, src.Status.CommitStatus
+	if asked == nil || failure == nil || src.Spec.Suspend {
+		return nil
+	}
+	return symptoms{{
+		key: v1alpha1.CommitStatusFailedReason + "|" + of.namespace + "/" + asked.ConnectionRef.Name, of: of, reason: v1alpha1.CommitStatusFailedReason,
+		rank: rankOf(v1alpha1.CommitStatusFailedReason), message: failure.Message, since: failure.Since.Time,
+		do: explain.Remedy(sourceKind, v1alpha1.CommitStatusFailedReason),
+	}}
 }
 
 var (

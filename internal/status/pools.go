@@ -25,6 +25,7 @@ var conditionsOfPools = []struct {
 	{v1alpha1.UpdatedCondition, metav1.ConditionFalse},
 	{v1alpha1.RunnerVersionCondition, metav1.ConditionFalse},
 	{v1alpha1.SaturatedCondition, metav1.ConditionTrue},
+	{v1alpha1.DrainableCondition, metav1.ConditionFalse},
 }
 
 // explainPool is what else to ask about a pool.
@@ -61,6 +62,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, ready *explain.Condition, c
 		if c.name == v1alpha1.RunnerVersionCondition {
 			s = versionEnds(v.Now, p, s)
 		}
+		s.goOn = c.name == v1alpha1.DrainableCondition
 		all = append(all, s)
 	}
 	if p.Spec.Suspend && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
@@ -81,7 +83,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 			s.failed = &p.Status.Failures[0]
 		}
 	case v1alpha1.QuotaExceededReason:
-		s.key = s.reason + "|" + p.Namespace
+		s = s.ofQuota(p.Namespace)
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
 	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:

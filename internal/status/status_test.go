@@ -192,6 +192,20 @@ var pages = map[string]func() *Snapshot{
 		return s
 	},
 	"mixed": mixed,
+	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
+		s := calm(2)
+		for i := range s.Pools {
+			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
+				"PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+		}
+		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = 5, 5, ago(20*time.Minute)
+		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
+		s.Sources[0].Status.CommitStatus = &v1alpha1.CommitStatusFailure{
+			Message: "writing check runs wants the permission checks: write, and the repository among those of the credentials: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
+			Since:   ago(time.Hour),
+		}
+		return s
+	},
 	"ahead": func() *Snapshot {
 		s := calm(2)
 		for i := range s.Pools {

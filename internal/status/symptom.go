@@ -85,11 +85,11 @@ func (all symptoms) at(now time.Time) symptoms {
 	return found
 }
 
-// causes are the keys by which objects have their first symptom now, other than that nobody looked at them.
+// causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool goes on.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && s.reason != notLookedAtReason && s.rank.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != notLookedAtReason && s.rank.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}
@@ -111,12 +111,12 @@ func (all symptoms) byReason() map[saying]string {
 	return keys
 }
 
-// hurt are the pools, as NAMESPACE/NAME, that have a symptom, or that do not go on for another's.
+// hurt are the pools, as NAMESPACE/NAME, that do not go on for a symptom of theirs, or for another's.
 func (all symptoms) hurt() map[string]bool {
 	hurt := map[string]bool{}
 	for _, s := range all {
 		if s.of.kind == poolKind {
-			hurt[s.of.key()] = true
+			hurt[s.of.key()] = hurt[s.of.key()] || !s.goOn
 		}
 		for _, p := range s.pools {
 			hurt[p] = hurt[p] || !s.goOn
@@ -136,6 +136,15 @@ func conditionOf(of object, c *explain.Condition) symptom {
 		key: c.Reason + "|" + r.what + "|" + alike(message), of: of, reason: c.Reason, rank: r, message: message,
 		do: explain.Remedy(of.kind, c.Reason), since: c.Since.Time,
 	}
+}
+
+// ofQuota makes a symptom that a namespace's quota is used up one of all that lack the same: pods, or claims of caches.
+func (s symptom) ofQuota(namespace string) symptom {
+	s.key, s.do = s.reason+"|"+namespace, explain.QuotaRemedy(s.message)
+	if explain.IsOfClaims(s.message) {
+		s.key, s.rank.what = s.key+"|claims", "the quota admits no more claims of caches"
+	}
+	return s
 }
 
 // during makes a symptom that GitHub can't be used one of all that have the same outage.

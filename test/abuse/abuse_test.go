@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 		if hooks, err = world.FreeAddress(); err != nil {
 			return nil, err
 		}
-		if process, err = w.RunController(context.Background(), w.Binary, "--webhook-addr="+hooks); err != nil {
+		if process, err = w.RunController(context.Background(), w.Binary, "--webhook-addr="+hooks, "--post-status"); err != nil {
 			return nil, err
 		}
 		beside, err := newTenant(context.Background())

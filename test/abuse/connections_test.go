@@ -159,6 +159,18 @@ func TestATemplateThatMountsAnotherRunnersSecret(t *testing.T) {
 		`spec.template.spec.volumes[0]: Secret "RUNNER-jit" is named like a runner's registration (*-jit); a runner may not read another's`)
 }
 
+func TestATemplateWithAnAnnotationOfCorral(t *testing.T) {
+	newFixture(t).refusesTemplate(
+		`{"metadata":{"annotations":{"corral.dev/job":"{}"}},"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`,
+		`spec.template.metadata.annotations[corral.dev/job]: keys of corral.dev are the controller's own`)
+}
+
+func TestATemplateThatStartsItsRunnerAgain(t *testing.T) {
+	newFixture(t).refusesTemplate(
+		`{"spec":{"containers":[{"name":"runner","image":"runner:1","restartPolicy":"Always"}]}}`,
+		`spec.template.spec.containers[0].restartPolicy: must be Never, a runner takes one job; found Always`)
+}
+
 // The quota is on pods with requests, which the bystander's have none of.
 func TestAnExhaustedQuota(t *testing.T) {
 	s := newFixture(t)

@@ -5,6 +5,9 @@ package abuse
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,13 +20,17 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/sshgit"
 )
 
 // source makes a PoolSource that looks at a repository when it is asked to.
@@ -386,5 +393,81 @@ func TestAGitServerThatRedirects(t *testing.T) {
 		Message: "spec.git: not allowed: the server redirects to another host, https://git.attacker.example; if that is right, name it in the URL",
 	})
 	s.look("redirects to another host", 1)
+	s.othersGoOn()
+}
+
+// overSSH serves a repository at a path to who has the key in the Secret git, which knows the server's.
+func (s *fixture) overSSH(r *harness.Repository, path string) (server *sshgit.Server, with func(*v1alpha1.PoolSource)) {
+	s.Helper()
+	server = sshgit.Start(s.T)
+	server.Root = s.TempDir()
+	link := filepath.Join(server.Root, path)
+	must(s.T, os.MkdirAll(filepath.Dir(link), 0o700))
+	must(s.T, os.Symlink(strings.TrimPrefix(r.URL(), "file://"), link))
+	s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "git"}, Data: map[string][]byte{
+		"identity": server.Identity, "known_hosts": server.KnownHosts,
+	}})
+	return server, func(source *v1alpha1.PoolSource) {
+		source.Spec.Git.SecretRef = &v1alpha1.LocalObjectReference{Name: "git"}
+	}
+}
+
+// Whoever stands between the controller and the server has another key than the Secret names.
+func TestAGitServerWithAnotherHostKey(t *testing.T) {
+	s, r := newFixture(t), repository(t)
+	r.Push("A pool")
+	server, trusting := s.overSSH(r, "acme/pools.git")
+	source := s.source("pools", server.URL("/acme/pools.git"), trusting)
+	s.ready(source)
+	former, _ := sshgit.Key(t, 31)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "git"}}
+	s.patch(secret, fmt.Sprintf(`{"stringData":{"known_hosts":%q}}`, "# ours\n"+knownhosts.Line([]string{server.Address}, former.PublicKey())))
+	s.request(source)
+	s.says(source, verdict{
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason,
+		Message: "fetching ssh://git@HOST/acme/pools.git: server not trusted: HOST shows another key than line 2 of known_hosts has: " +
+			"it was changed, or somebody stands between; it shows the ssh-ed25519 key HAS, and known is WANTED",
+	}, server.Address, "HOST", ssh.FingerprintSHA256(server.Host.PublicKey()), "HAS", ssh.FingerprintSHA256(former.PublicKey()), "WANTED")
+	s.look("server not trusted", 1, "pool/linux")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
+	s.othersGoOn()
+	s.patch(secret, fmt.Sprintf(`{"stringData":{"known_hosts":%q}}`, server.KnownHosts))
+	s.request(source)
+	s.ready(source)
+}
+
+// connectApp makes the connection app to the fixture's account, by an App that may manage runners and nothing else.
+func (s *fixture) connectApp(id int64) {
+	s.Helper()
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(s.T, err)
+	s.github.AddApp(githubsim.App{
+		ID: id, InstallationID: 10 * id, Account: s.namespace, PublicKey: &private.PublicKey,
+		Permissions: map[string]string{"organization_self_hosted_runners": "write"},
+	})
+	s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "app"}, Data: map[string][]byte{
+		v1alpha1.AppIDKey: fmt.Append(nil, id), v1alpha1.AppInstallationIDKey: fmt.Append(nil, 10*id),
+		v1alpha1.AppPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(private)}),
+	}})
+	connection := s.connection()
+	connection.Name = "app"
+	connection.Spec = v1alpha1.GitHubConnectionSpec{URL: s.github.ConfigURL(s.namespace), SecretRef: &v1alpha1.LocalObjectReference{Name: "app"}}
+	s.create(connection)
+	s.ready(connection)
+}
+
+func TestAnAppThatMayNotWriteCommitStatuses(t *testing.T) {
+	s, r := newFixture(t), repository(t)
+	s.connectApp(41)
+	must(t, s.github.AddRepository(githubsim.Repository{FullName: s.namespace + "/pools"}))
+	commit := r.Push("A pool")
+	server, trusting := s.overSSH(r, s.namespace+"/pools.git")
+	source := s.source("pools", server.URL("/"+s.namespace+"/pools.git"), trusting)
+	s.ready(source)
+	s.patch(source, `{"spec":{"commitStatus":{"connectionRef":{"name":"app"}}}}`)
+	s.hasEvent("pools", "Telling GitHub of revision main@sha1:"+commit+": writing check runs wants the permission checks: write, and the repository among those of the credentials: "+
+		"reading the check runs of commit "+commit[:7]+" of "+s.namespace+"/pools: GitHub answered 403: Resource not accessible by integration")
+	s.look("wants the permission checks: write", 1)
+	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }

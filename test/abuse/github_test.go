@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
@@ -294,6 +297,38 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.doneOnce(ids)
 	s.jobs("other", 1)
 	s.ready(pool)
+}
+
+// serve lets a GitHub be reached at an address until shut is called: then nobody listens there.
+func serve(t *testing.T, github http.Handler, address string) (at string, shut func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	must(t, err)
+	server := &http.Server{Handler: github, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // ends when it is shut, always with an error
+	shut = func() { _ = server.Close() }
+	t.Cleanup(shut)
+	return listener.Addr().String(), shut
+}
+
+func TestAGitHubThatRefusesConnections(t *testing.T) {
+	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	must(t, err)
+	t.Cleanup(github.Close)
+	github.AddToken(world.Token)
+	address, shut := serve(t, github.Server, "127.0.0.1:0")
+	github.URL = "http://" + address
+	s := makeFixture(t, github)
+	pool := s.listening("linux")
+	shut()
+	s.troubled()
+	s.look("Let the controller reach GitHub", 1, "pool/linux")
+	s.othersGoOn()
+	serve(t, github.Server, address)
+	s.jobs("linux", 3)
+	s.ready(pool)
+	s.lookedEnough()
+	s.dismiss(pool)
 }
 
 func TestLostAnswers(t *testing.T) {

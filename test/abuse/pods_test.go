@@ -17,6 +17,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -478,6 +479,22 @@ func TestANodeThatIsDrained(t *testing.T) {
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	a.isHealthy()
 	a.gitHubIsContent("none")
+}
+
+// Kubernetes evicts no pod that two budgets select.
+func TestAnotherBudgetOverRunnersWithAJob(t *testing.T) {
+	s := newFixture(t)
+	s.listening("linux")
+	long := s.addJobs("linux", 1, 15*time.Second)
+	s.create(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.PoolLabel: "linux"}}},
+	})
+	s.hasEvent("linux", "PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; "+
+		"let it leave out pods with the label corral.dev/job-id")
+	s.look("PodDisruptionBudget mine", 1, "pool/linux")
+	s.allDone(long)
+	s.othersGoOn()
 }
 
 // run waits until so many pods of the pool run and aren't being deleted, and are as they should be.

@@ -17,7 +17,13 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// Each test is a row of docs/faults.md, and each row has its test, here or at a lower layer.
+// elsewhere are stories of test/suite that tell of a row alone. What is seen of each is in testdata/faults there, but of a template that is too
+// deep: the API server alone tells of that, by its answer.
+var elsewhere = []string{
+	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
+}
+
+// Each test is a row of docs/faults.md, and each row is a story of the whole; it may name tests of lower layers, too.
 func TestTheTableOfFaultsIsWhole(t *testing.T) {
 	page, err := os.ReadFile("../../docs/faults.md")
 	must(t, err)
@@ -28,15 +34,15 @@ func TestTheTableOfFaultsIsWhole(t *testing.T) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what goes wrong ") {
 			continue
 		}
-		names := testName.FindAllStringSubmatch(line, -1)
-		if len(names) == 0 {
-			t.Errorf("a row names no test: %s", line)
-		}
-		for _, name := range names {
-			told = append(told, name[1])
+		isStory := false
+		for _, name := range testName.FindAllStringSubmatch(line, -1) {
+			told, isStory = append(told, name[1]), isStory || slices.Contains(tests, name[1]) || slices.Contains(elsewhere, name[1])
 			if !slices.Contains(all, name[1]) {
 				t.Errorf("docs/faults.md names %s, which is not there", name[1])
 			}
+		}
+		if !isStory {
+			t.Errorf("a row is no story: %s", line)
 		}
 	}
 	for _, name := range tests {

@@ -469,6 +469,7 @@ var varying = []struct {
 	{regexp.MustCompile(`(TIME|CLOCK) \([^)]*\)`), "$1 (AGO)"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(`sha1:[0-9a-f]{7,40}`), "sha1:COMMIT"},
+	{regexp.MustCompile(`\bcommit [0-9a-f]{7,40}\b`), "commit COMMIT"},
 	{regexp.MustCompile(`file:///\S+\.git`), "REPOSITORY"},
 	{regexp.MustCompile(`sha256:[0-9a-f]{64}`), "sha256:DIGEST"},
 	{regexp.MustCompile(`\bid [0-9a-f]{16}\b`), "id DECISION"},

@@ -120,7 +120,9 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 			CommitStatus: &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}},
 		},
 	}))
-	w.controller(t, "--post-status", "--cluster-id=here")
+	w.elect(t, "told-lease")
+	night := w.record(t, "told", w.controller(t, "--post-status", "--cluster-id=here"))
+	night.Warnings = 2
 
 	// run waits for the one check run of a commit, and for the status that goes with it.
 	run := func(commit, conclusion string) githubsim.CheckRun {
@@ -138,7 +140,8 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 		t.Errorf("of the unsigned commit, told is %+v", told)
 	}
 	source := &v1alpha1.PoolSource{}
-	must(t, w.Client.Get(ctx, key("told", "pools"), source))
+	night.Cause = "is not signed"
+	night.Look("nobody signed it", func(ctx context.Context) error { return w.Client.Get(ctx, key("told", "pools"), source) })
 	if c := conditions.Get(source, v1alpha1.ReadyCondition); c.Reason != v1alpha1.VerificationFailedReason || !conditions.IsStalled(source) {
 		t.Errorf("ready is %+v", c)
 	}
@@ -148,6 +151,8 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	if len(broken.Output.Annotations) == 0 || broken.Output.Annotations[0].Path != "pools.cue" || broken.Output.Annotations[0].StartLine != 9 {
 		t.Errorf("of the broken commit, told is %+v", broken)
 	}
+	night.Cause = "pools.cue:9:"
+	night.Look("it doesn't compile", func(context.Context) error { return nil })
 
 	r.Write("pools.cue", definitions(4, "linux", "runner:1", false))
 	fine := r.pushSigned("Fixed")
@@ -156,5 +161,7 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	if source.Status.LastAppliedRevision != "main@sha1:"+fine {
 		t.Errorf("applied is %s", source.Status.LastAppliedRevision)
 	}
+	night.End(ctx, "in the end")
+	night.Close()
 	w.cleanUp(t, "told")
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // shared is the world of all stories. They are told side by side, each in namespaces of its own.
@@ -116,6 +118,16 @@ func (w *story) elect(t *testing.T, namespace string) {
 func (w *story) controller(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
 	return w.Controller(t, slices.Concat(w.flags, args)...)
+}
+
+// record writes down, in testdata/faults, what somebody on call can see of a namespace. Its controllers agree on a leader in NAMESPACE-lease.
+func (w *story) record(t *testing.T, namespace string, c *world.Controller) *recorder.Recorder {
+	t.Helper()
+	r := &recorder.Recorder{
+		Namespace: namespace, File: filepath.Join("testdata", "faults", t.Name()+".txt"), LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
+	}
+	r.Open(t, w.World.World)
+	return r
 }
 
 // eachItem calls do with every object of a list of ours.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/sim/world"
 )
 
 // poisons are objects that Go can't read, and what they say of themselves then.
@@ -125,6 +126,11 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	}
 	tell()
 	restore() // only now: of a time that is none, an API server with rules takes no status either
+	night := w.record(t, "poisoned", running)
+	night.LeaseNamespace, night.Warnings = world.SystemNamespace, len(poisons)
+	night.Look("nothing of it can be read", func(context.Context) error { return nil })
+	night.Tale("what was said of it", true)
+	night.Close()
 	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "late", "acme")))
 	w.allDone(t, w.addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
@@ -144,7 +150,8 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	must(t, w.Connect(t.Context(), "badstatus", "acme", "badstatus-org"))
 	p := newPool("badstatus", "linux", "acme")
 	must(t, w.Client.Create(t.Context(), p))
-	w.start(t)
+	w.elect(t, "badstatus-lease")
+	night := w.record(t, "badstatus", w.start(t))
 	ends(t, "badstatus")
 	w.allDone(t, w.addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
 	const patch = `{"status":{"schedule":{"min":0,"idle":0,"max":1,"next":"2026-12-20t00:00:00z"},` +
@@ -160,6 +167,9 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		}
 		return nil
 	})
+	night.Look("it is written anew", func(context.Context) error { return nil })
+	night.Tale("in the end", true)
+	night.Close()
 }
 
 // Of one that is nested 9,994 deep the API server says that it can't be read, and keeps it: nobody could list pools any more.

@@ -156,15 +156,18 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	return end, false, err
 }
 
+// noNode is what a scheduler says of the nodes while a fault leaves a pod without one.
+var noNode = map[FaultKind]string{Unschedulable: "Insufficient cpu", VolumeElsewhere: "node(s) had volume node affinity conflict"}
+
 // schedule assigns the pod to a node, as a scheduler does: only then does its deletion have a grace period. While there is
 // none that takes it, the pod waits, and says so.
 func (a *actor) schedule() error {
 	if a.pod.Spec.NodeName != "" {
 		return nil
 	}
-	if a.suffers(Unschedulable) {
-		a.struck(Unschedulable)
-		if err := a.report(a.status.unschedulable("Insufficient cpu")); err != nil {
+	if a.fault != nil && noNode[a.fault.Kind] != "" {
+		a.struck(a.fault.Kind)
+		if err := a.report(a.status.unschedulable(noNode[a.fault.Kind])); err != nil {
 			return err
 		}
 		if err := a.suffer(); err != nil {

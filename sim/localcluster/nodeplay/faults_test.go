@@ -97,21 +97,25 @@ func TestFaultsAreToldAsAKubeletTells(t *testing.T) {
 }
 
 func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
-	namespace := newNamespace(t)
-	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
-	clear := node.Inject(nodeplay.Fault{Kind: nodeplay.Unschedulable})
-	createSecret(t, namespace, "r", "any")
-	pod := createPod(t, namespace, "r")
-	follow(t, pod, func(p *corev1.Pod, _ bool) bool {
-		pod = p
-		return len(p.Status.Conditions) > 0
-	})
-	got := pod.Status.Conditions[0]
-	if got.Type != corev1.PodScheduled || got.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(got.Message, "0/3 nodes are available") {
-		t.Errorf("the scheduler says %+v", got)
+	for kind, why := range map[nodeplay.FaultKind]string{nodeplay.Unschedulable: "3 Insufficient cpu", nodeplay.VolumeElsewhere: "3 node(s) had volume node affinity conflict"} {
+		t.Run(string(kind), func(t *testing.T) {
+			namespace := newNamespace(t)
+			node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
+			clear := node.Inject(nodeplay.Fault{Kind: kind})
+			createSecret(t, namespace, "r", "any")
+			pod := createPod(t, namespace, "r")
+			follow(t, pod, func(p *corev1.Pod, _ bool) bool {
+				pod = p
+				return len(p.Status.Conditions) > 0
+			})
+			got := pod.Status.Conditions[0]
+			if got.Type != corev1.PodScheduled || got.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(got.Message, "0/3 nodes are available: "+why+".") {
+				t.Errorf("the scheduler says %+v", got)
+			}
+			clear()
+			follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
+		})
 	}
-	clear()
-	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
 }
 
 // The answer to an assignment may be lost with its node: it is made again, in vain, and the pod starts all the same.

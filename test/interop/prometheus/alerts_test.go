@@ -208,10 +208,18 @@ var troubles = map[string]trouble{
 		alerts: []string{"CorralJobsWait"},
 	},
 	"suspended": {
-		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`) },
+		begin: func(s *scene) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *scene) { // then jobs wait on purpose
+			s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`)
+			must(s.T, s.github.WaitUntil(s.Context(), func() bool {
+				return slices.ContainsFunc(s.github.Report().ScaleSets, func(set githubsim.ScaleSetReport) bool {
+					return set.Scope == "orgs/"+s.namespace+"-org" && set.Capacity == 0
+				})
+			}))
+			s.jobs("linux", 2, time.Millisecond)
+		},
 		mend:   func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
-		sign:   `corral_pool_announced_capacity{namespace="suspended",pool="linux"} 0`,
+		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a look at the scale set within five minutes
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
