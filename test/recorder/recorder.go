@@ -377,7 +377,7 @@ var everywhere = []string{
 }
 
 // slow is said of an API server, or a child process, that others keep busy.
-var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|could not be asked: there was no answer within`)
+var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|could not be asked: there was no answer within|net/http: request canceled`)
 
 // surplus is said of runners that end as there are fewer jobs by then: whether any are is a matter of the moment.
 var surplus = regexp.MustCompile(`; surplus: \d+ jobs?`)
