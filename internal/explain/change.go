@@ -167,7 +167,7 @@ func (f *PoolFacts) bounds() []string {
 			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
-	wanted := int64(f.Pool.Status.Jobs) + int64(f.Pool.Status.Waiting) + int64(d.Limits.Idle)
+	wanted := int64(f.Pool.Status.Jobs) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
 	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)

@@ -248,6 +248,9 @@ func (a *Attempt) retrying(reason string, outcome error) {
 // numbers are those of a message that counts what fails, or names one of the runners that do.
 var numbers = regexp.MustCompile(`\d+`)
 
+// tooMuch is said of a policy that costs too much: which limit it meets first differs from one time to the next.
+var tooMuch = regexp.MustCompile(`(TimedOut|EvaluationError: it could not be asked: there was no answer within).*`)
+
 // limited is what GitHub answers to whoever asks too often.
 const limited = "GitHub answered 429"
 
@@ -262,6 +265,8 @@ func gist(c *metav1.Condition) string {
 		return ""
 	case v1alpha1.RunnersFailingReason, v1alpha1.QuotaExceededReason:
 		return numbers.ReplaceAllString(message, "")
+	case v1alpha1.PolicyFailedReason:
+		message = tooMuch.ReplaceAllString(message, "")
 	}
 	return wording.WithoutFormer(message)
 }

@@ -227,6 +227,21 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 	}
 }
 
+func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
+	b := newBench(t)
+	for _, way := range []string{
+		"TimedOut: it took more than 250ms of CPU time", "EvaluationError: it could not be asked: there was no answer within 5s", "TimedOut: it took more than 96 MiB of memory",
+		"Quarantined: it timed out 3 times",
+	} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.PolicyFailedReason, time.Minute, "RunnerPolicy/a/b: %s", way)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.events) != 2 {
+		t.Errorf("%d events", len(b.events))
+	}
+}
+
 // What another object was to tell of, and doesn't, is told once.
 func TestWhatNobodyElseTellsIsToldLate(t *testing.T) {
 	b := newBench(t)

@@ -111,7 +111,7 @@ func (v view) totals() Totals {
 	for i := range v.Pools {
 		s := &v.Pools[i].Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
-		t.Jobs += s.Jobs + s.Waiting
+		t.Jobs += s.Jobs + explain.More(s)
 		t.Waiting += explain.Waiting(s)
 	}
 	for i := range v.Runners {

@@ -140,14 +140,30 @@ func (s *fixture) look(cause string, warnings int, questions ...string) {
 func (s *fixture) watch(warnings int) {
 	s.Helper()
 	if s.record == nil {
-		s.record = &recorder.Recorder{
-			Namespace: s.namespace, File: filepath.Join("testdata", "faults", strings.ReplaceAll(s.Name(), "/", "-")+".txt"), LeaseNamespace: world.SystemNamespace,
-			Logs: []*world.Controller{process}, Aside: bystander,
-		}
+		s.record = s.recorder(".txt")
 		s.record.Open(s.T, w.World)
 		s.Cleanup(s.lookedEnough)
 	}
 	s.record.Warnings += warnings
+}
+
+// hears has compared, when the test ends, what was said with all that may be said, of which so many are Warnings: for a fault of which
+// other things are seen each time.
+func (s *fixture) hears(warnings int) {
+	r := s.recorder(".said.txt")
+	r.Warnings = warnings
+	s.Cleanup(func() {
+		if !s.Failed() {
+			r.Said(context.WithoutCancel(s.Context()), s.T, w.World)
+		}
+	})
+}
+
+func (s *fixture) recorder(kind string) *recorder.Recorder {
+	return &recorder.Recorder{
+		Namespace: s.namespace, File: filepath.Join("testdata", "faults", strings.ReplaceAll(s.Name(), "/", "-")+kind), LeaseNamespace: world.SystemNamespace,
+		Logs: []*world.Controller{process}, Aside: bystander,
+	}
 }
 
 // lookedEnough writes down what is to be seen in the end.

@@ -410,6 +410,7 @@ func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count i
 
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
+	a.hears(0)
 	n := a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
@@ -433,6 +434,7 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 // The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
 func TestANodeThatIsDrained(t *testing.T) {
 	a := newPodFixture(t)
+	a.hears(0)
 	a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(3)), nil })
 	job := a.addJobs(struck, 1, time.Hour)[0]
@@ -561,6 +563,7 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 // The runner's image ends well although its program was killed: the job is lost all the same.
 func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
 	a := newPodFixture(t)
+	a.hears(0)
 	defer a.inject(nodeplay.ListenerKilled, 1)()
 	a.admit()
 	killed := a.addJobs(struck, 1, time.Hour)[0]

@@ -158,6 +158,7 @@ const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.ra
 
 func TestARuleThatTakesAllMemory(t *testing.T) {
 	c := newCourt(t)
+	c.hears(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooLarge, tooLong, c.isQuarantined())
@@ -168,6 +169,7 @@ func TestARuleThatTakesAllMemory(t *testing.T) {
 
 func TestARuleThatNeverEnds(t *testing.T) {
 	c := newCourt(t)
+	c.hears(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
@@ -179,6 +181,7 @@ func TestARuleThatNeverEnds(t *testing.T) {
 // Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers.
 func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	c := newCourt(t)
+	c.hears(120) // one of each that can't be loaded
 	var pushed []*v1alpha1.RunnerPolicy
 	for i := range 120 {
 		pushed = append(pushed, c.push(fmt.Sprintf("deep-%02d", i), fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))))
@@ -216,6 +219,7 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	for _, p := range pushed {
 		must(t, w.Client.Delete(t.Context(), p))
 	}
+	c.ready(c.pool)
 }
 
 // tried are the policies of the namespace that can't be loaded.
@@ -301,6 +305,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 // What a pool's labels make a guard rail cost falls on the pools of that namespace alone.
 func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 	c := newCourt(t)
+	c.hears(2) // when it costs too much, and when it isn't asked any more
 	c.patch(c.pool, `{"metadata":{"labels":{"rounds":"60000"}}}`)
 	// A pool is looked at again each minute, or when it is asked for.
 	quarantined := func() bool {

@@ -146,6 +146,7 @@ func (s *hookFixture) goesOn() {
 
 func TestAForgedWebhook(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	forged := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
 	forged.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte("guessed"), []byte(s.job("queued", 2))))
 	s.refused(forged, http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection "+s.namespace+"/acme.")
@@ -157,6 +158,7 @@ func TestAForgedWebhook(t *testing.T) {
 
 func TestAReplayedWebhook(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "This event was taken before.")
 	// The same news, as if it had been kept for long.
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)+" "), http.StatusAccepted, "taken")
@@ -165,6 +167,7 @@ func TestAReplayedWebhook(t *testing.T) {
 
 func TestAnOversizedWebhook(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	r := s.event(webhook.WorkflowJobEvent, "")
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat(" ", webhook.MaxBody+1))), webhook.MaxBody+1
 	r.Header.Set("Expect", "100-continue")
@@ -179,6 +182,7 @@ func TestAnOversizedWebhook(t *testing.T) {
 
 func TestAMalformedWebhook(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	for body, want := range map[string]string{
 		`{"action":`:              "bad event: the body isn't JSON, at byte 10.",
 		`{"action":"queued"}`:     "bad event: repository is missing.",
@@ -193,6 +197,7 @@ func TestAMalformedWebhook(t *testing.T) {
 
 func TestAWebhookForNobody(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	for path, want := range map[string]string{
 		"/github/" + s.namespace + "/bystander": "There is no GitHubConnection " + s.namespace + "/bystander with spec.webhook.",
 		"/github/" + s.namespace + "/nobody":    "There is no GitHubConnection " + s.namespace + "/nobody with spec.webhook.",
@@ -208,6 +213,7 @@ func TestAWebhookForNobody(t *testing.T) {
 
 func TestWebhooksOutOfOrder(t *testing.T) {
 	s := newHookFixture(t)
+	s.hears(0)
 	s.restPool("web", 5)
 	hook, err := s.github.AddHook(githubsim.Hook{Owner: s.namespace, URL: s.url, Secret: world.WebhookSecret, Parallel: 4})
 	must(t, err)
@@ -238,6 +244,7 @@ func TestAWebhookWithoutSecret(t *testing.T) {
 
 func TestAFloodOfForgedWebhooks(t *testing.T) {
 	s := newHookFixture(t)
+	s.watch(0)
 	// From an address of its own, as a flood would be.
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}
 	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 8}}

@@ -58,6 +58,7 @@ type Recorder struct {
 
 	t        *testing.T
 	w        *world.World
+	any      bool // events that depend on the moment are told, too
 	reviewed map[string]string
 	written  strings.Builder
 }
@@ -132,7 +133,7 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 			return "", err
 		}
 		conditions, err := r.conditions(ctx)
-		return strings.Join(append(answers, columns, conditions), "\n"), err
+		return strings.Join(append(answers, columns, "conditions\n"+r.byObject(conditions)), "\n"), err
 	})
 	for _, answer := range answers {
 		if !strings.Contains(answer, r.Cause) {
@@ -178,7 +179,7 @@ func (r *Recorder) told(ctx context.Context, quiet bool) (text string, warnings 
 		return "", 0, err
 	}
 	log, err := r.log(quiet)
-	return "events\n" + events + "\nlog\n" + log, warnings, err
+	return "events\n" + r.byObject(events) + "\nlog\n" + r.byObject(log), warnings, err
 }
 
 func (r *Recorder) status(ctx context.Context) string {
@@ -278,44 +279,45 @@ func (r *Recorder) columnsOf(table *metav1.Table) string {
 }
 
 // conditions of all objects.
-func (r *Recorder) conditions(ctx context.Context) (string, error) {
-	var all []string
+func (r *Recorder) conditions(ctx context.Context) (map[string][]string, error) {
+	all := map[string][]string{}
 	for _, list := range []client.ObjectList{
 		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{},
 	} {
 		if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-			return "", err
+			return nil, err
 		}
 		if err := meta.EachListItem(list, func(item runtime.Object) error {
 			o := item.(kube.Object)
 			if r.isAside(o.GetName()) {
 				return nil
 			}
-			kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
-			text := &strings.Builder{}
-			fmt.Fprintf(text, "%s %s", kind, o.GetName())
+			lines := []string{}
 			for _, c := range slices.SortedFunc(slices.Values(o.GetConditions()), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }) {
-				fmt.Fprintf(text, "\n  %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+				lines = append(lines, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 			}
-			all = append(all, settle(text.String()))
+			all[strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")+" "+o.GetName()] = lines
 			return nil
 		}); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return "conditions\n" + strings.Join(r.alike(all), "\n") + "\n", nil
+	return all, nil
 }
 
 // events of Corral, by object in the order in which they came, and how many are Warnings.
-func (r *Recorder) events(ctx context.Context) (text string, warnings int, err error) {
+func (r *Recorder) events(ctx context.Context) (told map[string][]string, warnings int, err error) {
 	list := &eventsv1.EventList{}
 	if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-		return "", 0, err
+		return nil, 0, err
 	}
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
-	told := map[string][]string{}
+	told = map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && (slow.MatchString(e.Note) || surplus.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && slow.MatchString(e.Note) {
+			continue
+		}
+		if r.Aside != "" && !r.any && (surplus.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
@@ -328,16 +330,16 @@ func (r *Recorder) events(ctx context.Context) (text string, warnings int, err e
 			warnings++
 		}
 	}
-	return r.byObject(told), warnings, nil
+	return told, warnings, nil
 }
 
 // log is what the controllers logged at the level info and above, by object.
-func (r *Recorder) log(quiet bool) (string, error) {
-	told := map[string][]string{}
+func (r *Recorder) log(quiet bool) (told map[string][]string, err error) {
+	told = map[string][]string{}
 	for _, c := range r.Logs {
 		text, err := os.ReadFile(c.LogPath)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		for line := range bytes.Lines(text) {
 			if r.Aside != "" && !bytes.Contains(line, fmt.Appendf(nil, "%q", r.Namespace)) {
@@ -352,7 +354,7 @@ func (r *Recorder) log(quiet bool) (string, error) {
 			}
 		}
 	}
-	return r.byObject(told), nil
+	return told, nil
 }
 
 // tells says whether a line of the log belongs to the tale.
@@ -374,8 +376,8 @@ var everywhere = []string{
 	"decision_id", "bundles", "input", "erased", "masked", "timestamp", "metrics",
 }
 
-// slow is said of an API server that others keep busy.
-var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status`)
+// slow is said of an API server, or a child process, that others keep busy.
+var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|could not be asked: there was no answer within|net/http: request canceled`)
 
 // surplus is said of runners that end as there are fewer jobs by then: whether any are is a matter of the moment.
 var surplus = regexp.MustCompile(`; surplus: \d+ jobs?`)
@@ -422,7 +424,7 @@ func (r *Recorder) byObject(told map[string][]string) string {
 		for i := range lines {
 			lines[i] = settle(lines[i])
 		}
-		all = append(all, settle(about)+"\n  "+strings.Join(slices.Compact(lines), "\n  "))
+		all = append(all, strings.Join(append([]string{settle(about)}, slices.Compact(lines)...), "\n  "))
 	}
 	return strings.Join(r.alike(all), "\n") + "\n"
 }
