@@ -64,8 +64,8 @@ type Recorder struct {
 }
 
 const (
-	// tooLong is how long a part is waited for. It may hold for the next attempt of what failed.
-	tooLong = time.Minute
+	// tooLong is how long a part is waited for, on a machine that may be busy. It may hold for the next attempt of what failed.
+	tooLong = 3 * time.Minute
 	// still is how long a part must not have changed to be written anew.
 	still = 3 * time.Second
 )
@@ -92,7 +92,7 @@ func (r *Recorder) part(ctx context.Context, title string, read func(context.Con
 	text, since := "", time.Time{}
 	err := world.Until(ctx, tooLong, func(ctx context.Context) error {
 		now, err := read(ctx)
-		if err != nil {
+		if err = errors.Join(err, ctx.Err()); err != nil { // what was cut off wasn't seen
 			return err
 		}
 		now = r.settle(now)
