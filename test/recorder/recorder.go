@@ -314,10 +314,7 @@ func (r *Recorder) events(ctx context.Context) (told map[string][]string, warnin
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	told = map[string][]string{}
 	for _, e := range list.Items {
-		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && slow.MatchString(e.Note) {
-			continue
-		}
-		if r.Aside != "" && !r.any && (surplus.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished)) {
+		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && r.isChance(&e) {
 			continue
 		}
 		line := fmt.Sprintf("%-7s %s: %s", e.Type, e.Reason, e.Note)
@@ -331,6 +328,11 @@ func (r *Recorder) events(ctx context.Context) (told map[string][]string, warnin
 		}
 	}
 	return told, warnings, nil
+}
+
+// isChance says whether it depends on the moment that the event was told.
+func (r *Recorder) isChance(e *eventsv1.Event) bool {
+	return slow.MatchString(e.Note) || !r.any && (surplus.MatchString(e.Note) || e.Reason == string(v1alpha1.RunnerFinished))
 }
 
 // log is what the controllers logged at the level info and above, by object.
