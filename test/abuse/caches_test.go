@@ -69,7 +69,7 @@ func TestAQuotaOnClaimsThatIsUsedUp(t *testing.T) {
 	}
 	s.create(quota)
 	s.listening("linux", cached(5, v1alpha1.StartWithout))
-	long := s.addJobs("linux", 2, 20*time.Second)
+	long := s.addJobs("linux", 2, 40*time.Second)
 	patient := s.pool("patient", cached(5, v1alpha1.WaitForClaim))
 	waiting := s.addJobs("patient", 1, time.Millisecond)
 	s.says(patient, verdict{

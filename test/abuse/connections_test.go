@@ -184,7 +184,7 @@ func TestAnExhaustedQuota(t *testing.T) {
 	pool := s.listening("linux", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"1"}}}]}}`)
 	})
-	ids := s.addJobs("linux", 4, 10*time.Second)
+	ids := s.addJobs("linux", 4, 40*time.Second)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
 		Message: `runner RUNNER: creating the pod: pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`,

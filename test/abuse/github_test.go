@@ -452,7 +452,7 @@ func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 func TestASessionThatIsStolen(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
-	long := s.addJobs("linux", 1, 10*time.Second)
+	long := s.addJobs("linux", 1, 40*time.Second)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
 	if !s.github.StealSession(s.setID(pool), "elsewhere/pool") {
 		t.Fatal("no session to steal")

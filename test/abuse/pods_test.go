@@ -487,7 +487,7 @@ func TestANodeThatIsDrained(t *testing.T) {
 func TestAnotherBudgetOverRunnersWithAJob(t *testing.T) {
 	s := newFixture(t)
 	s.listening("linux")
-	long := s.addJobs("linux", 1, 15*time.Second)
+	long := s.addJobs("linux", 1, 40*time.Second)
 	s.create(&policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.PoolLabel: "linux"}}},

@@ -6,11 +6,13 @@ package recorder
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/corral-dev/corral/sim/world"
 	"github.com/corral-dev/corral/test/golden"
@@ -25,16 +27,22 @@ func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 	if err != nil && !golden.Updating() {
 		t.Fatal(err)
 	}
-	may, now := slices.Collect(strings.Lines(string(text))), r.sentences(ctx)
+	may := slices.Collect(strings.Lines(string(text)))
 	if golden.Updating() {
-		may = append(may, now...)
+		may = append(may, r.sentences(ctx)...)
 		slices.Sort(may)
 		golden.Compare(t, r.File, strings.Join(slices.Compact(may), ""))
+		return
 	}
-	for _, sentence := range now {
-		if !slices.Contains(may, sentence) {
-			t.Errorf("said, and not in %s (UPDATE_GOLDEN=1 adds it): %s", r.File, sentence)
+	// What is to be seen now may pass yet; what was told stays.
+	if err := world.Until(ctx, time.Minute, func(ctx context.Context) error {
+		unknown := slices.DeleteFunc(r.sentences(ctx), func(sentence string) bool { return slices.Contains(may, sentence) })
+		if err := ctx.Err(); err != nil || len(unknown) == 0 {
+			return err
 		}
+		return fmt.Errorf("said, and not in %s (UPDATE_GOLDEN=1 adds it):\n%s", r.File, strings.Join(unknown, ""))
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
