@@ -121,7 +121,8 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 		},
 	}))
 	w.elect(t, "told-lease")
-	night := w.record(t, "told", w.controller(t, "--post-status", "--cluster-id=here"))
+	night := recorderOf(t, "told", ".txt", w.controller(t, "--post-status", "--cluster-id=here"))
+	night.Open(t, w.World.World)
 	night.Warnings = 2
 
 	// run waits for the one check run of a commit, and for the status that goes with it.

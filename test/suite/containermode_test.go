@@ -246,7 +246,7 @@ func (w *story) hooksLeaveBehind(t *testing.T, own *tenant) {
 
 // changeType has jobs' pods have no volume any more while a job runs whose pod has one: its hooks may make Jobs until it is over.
 func (w *story) changeType(t *testing.T, own *tenant) {
-	id := own.job("jobs", 6*time.Second)
+	id := own.job("jobs", 20*time.Second)
 	own.runnerOf(id)
 	own.Write("pools.cue", strings.Replace(jobPods(true), `{type: "Kubernetes", kubernetes: workVolumeClaim: size: "1Gi"}`, `{type: "KubernetesNoVolume"}`, 1))
 	own.applied(own.pushAndRequest("Copy the work folder"))

@@ -31,7 +31,7 @@ import (
 var shared *harness.World
 
 // atOnce is how many stories are told at a time: they wait much and work little.
-const atOnce = "12"
+const atOnce = "8"
 
 // Words of the harness.
 var (
@@ -120,14 +120,12 @@ func (w *story) controller(t *testing.T, args ...string) *world.Controller {
 	return w.Controller(t, slices.Concat(w.flags, args)...)
 }
 
-// record writes down, in testdata/faults, what somebody on call can see of a namespace. Its controllers agree on a leader in NAMESPACE-lease.
-func (w *story) record(t *testing.T, namespace string, c *world.Controller) *recorder.Recorder {
-	t.Helper()
-	r := &recorder.Recorder{
-		Namespace: namespace, File: filepath.Join("testdata", "faults", t.Name()+".txt"), LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
+// recorderOf is of what somebody on call can see of a namespace, for a file of testdata/faults. Its controllers agree on a leader in NAMESPACE-lease.
+func recorderOf(t *testing.T, namespace, kind string, c *world.Controller) *recorder.Recorder {
+	return &recorder.Recorder{
+		Namespace: namespace, File: filepath.Join("testdata", "faults", t.Name()+kind), LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
+		Aside: "bystander",
 	}
-	r.Open(t, w.World.World)
-	return r
 }
 
 // eachItem calls do with every object of a list of ours.

@@ -126,11 +126,9 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	}
 	tell()
 	restore() // only now: of a time that is none, an API server with rules takes no status either
-	night := w.record(t, "poisoned", running)
+	night := recorderOf(t, "poisoned", ".said.txt", running)
 	night.LeaseNamespace, night.Warnings = world.SystemNamespace, len(poisons)
-	night.Look("nothing of it can be read", func(context.Context) error { return nil })
-	night.Tale("what was said of it", true)
-	night.Close()
+	night.Said(t.Context(), t, w.World.World)
 	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
 	must(t, w.Client.Create(t.Context(), newPool("bystander", "late", "acme")))
 	w.allDone(t, w.addJobs(t, "bystander-org", "late", 3, 50*time.Millisecond))
@@ -151,7 +149,8 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	p := newPool("badstatus", "linux", "acme")
 	must(t, w.Client.Create(t.Context(), p))
 	w.elect(t, "badstatus-lease")
-	night := w.record(t, "badstatus", w.start(t))
+	night := recorderOf(t, "badstatus", ".txt", w.start(t))
+	night.Open(t, w.World.World)
 	ends(t, "badstatus")
 	w.allDone(t, w.addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
 	const patch = `{"status":{"schedule":{"min":0,"idle":0,"max":1,"next":"2026-12-20t00:00:00z"},` +
