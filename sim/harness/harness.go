@@ -126,7 +126,7 @@ func ShowLog(t *testing.T, c *world.Controller) {
 
 // Patience bounds the wait for anything that must come about. It is ample: machines are
 // busy, and how long something takes is not a test's business.
-const Patience = 4 * time.Minute
+const Patience = 8 * time.Minute
 
 // Eventually waits until check returns nil, looking again whenever the world may
 // have moved on; the last complaint is the failure.
