@@ -53,13 +53,13 @@ lint: export GOGC := 200
 # that others keep busy: all of it comes after them.
 NICE := nice -n 14
 # Each of these keeps a slow machine busy by itself: they come last, one after another.
-HEAVY := abuse chaos suite
+HEAVY := ./test/abuse ./test/chaos ./test/suite
 
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, and the storm of one seed; the commit's hash picks it.
 	$(GO) run ./sim/localcluster/cmd/assets
-	$(NICE) $(GO) test -vet=off -timeout 40m $$($(GO) list ./... | grep -vE '/test/($(subst $() $(),|,$(HEAVY)))$$')
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(NICE) $(GO) test -vet=off -timeout 40m -p 1 $(HEAVY:%=./test/%)
+	$(NICE) $(GO) test -vet=off -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(HEAVY))")
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(NICE) $(GO) test -vet=off -timeout 40m -p 1 $(HEAVY)
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

@@ -101,7 +101,7 @@ const (
 	PolicyPendingReason = "PolicyPending"
 	// PolicyDeniedReason is true when a policy denies the template; the message names the rule and what to change.
 	PolicyDeniedReason = "PolicyDenied"
-	// PolicyFailedReason is true while a policy can't be asked: what it decided last goes on to hold.
+	// PolicyFailedReason is true while a policy can't be asked: its last decision stays in force.
 	PolicyFailedReason = "PolicyFailed"
 	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics has file and line.
 	PolicyInvalidReason = "PolicyInvalid"

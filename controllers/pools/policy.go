@@ -286,7 +286,7 @@ func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
 
 // heldMessage says that limits are held because of failures.
 func heldMessage(failures []policy.Failure) string {
-	return "what was decided last goes on to hold: " + describe(failures)
+	return "the last decision stays in force: " + describe(failures)
 }
 
 // areUnloaded says whether a pool isn't ready for policies alone that can't be loaded, as each of them says itself.

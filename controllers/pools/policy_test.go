@@ -263,7 +263,7 @@ func TestAPolicyThatCannotBeLoadedIsNoEventOfItsPools(t *testing.T) {
 	}
 	b.put("p", "package corral.scaling\n\nlimit contains")
 	b.reconcile()
-	if r := b.readyReason(); !strings.Contains(r, "PolicyFailed: what was decided last goes on to hold: RunnerPolicy/ci/p: NotLoaded: ") {
+	if r := b.readyReason(); !strings.Contains(r, "PolicyFailed: the last decision stays in force: RunnerPolicy/ci/p: NotLoaded: ") {
 		t.Errorf("ready: %s", r)
 	}
 	if len(recorder.Events) > 0 {

@@ -116,6 +116,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
+		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Results: b,

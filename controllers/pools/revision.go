@@ -205,14 +205,12 @@ var errHidden = errors.New("the revision is somebody else's")
 // alreadyThere is what comes of a revision that is there and that the cache doesn't show: it may not do so yet, or somebody made one without
 // the labels of ours.
 func (r *Reconciler) alreadyThere(ctx context.Context, revision *appsv1.ControllerRevision, before bool) error {
-	all := &appsv1.ControllerRevisionList{}
-	if err := r.Live.List(ctx, all, client.InNamespace(revision.Namespace)); err != nil {
+	known := &appsv1.ControllerRevisionList{} // of one: there is no right to get revisions
+	if err := r.Live.List(ctx, known, client.InNamespace(revision.Namespace), client.MatchingFields{metav1.ObjectNameField: revision.Name}); err != nil {
 		return fmt.Errorf("looking for the revision: %w", err)
 	}
-	for i := range all.Items {
-		if known := &all.Items[i]; known.Name == revision.Name && known.Labels[v1alpha1.PoolLabel] == "" {
-			return errHidden
-		}
+	if len(known.Items) > 0 && known.Items[0].Labels[v1alpha1.PoolLabel] == "" {
+		return errHidden
 	}
 	if !before {
 		return kube.Progress(recordRetry, "a ControllerRevision %q is there that may be of another template", revision.Name)

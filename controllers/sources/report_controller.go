@@ -93,14 +93,14 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	}
 	v, known := revisionStateOf(source)
 	if source.Spec.CommitStatus == nil {
-		return ctrl.Result{}, r.note(ctx, source, nil)
+		return ctrl.Result{}, r.note(ctx, source, "")
 	}
 	if source.Spec.Suspend || !source.DeletionTimestamp.IsZero() || !known {
 		return ctrl.Result{}, nil
 	}
 	last := r.lastOf(req.NamespacedName)
 	if last.id == v.id {
-		return ctrl.Result{}, r.note(ctx, source, nil)
+		return ctrl.Result{}, r.note(ctx, source, "")
 	}
 	if wait := last.wait(v, r.now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -109,7 +109,7 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	if err == nil {
 		reportsTotal.WithLabelValues("sent").Inc()
 		r.last.Store(req.NamespacedName, last.next(v, r.now()))
-		return ctrl.Result{}, r.note(ctx, source, nil)
+		return ctrl.Result{}, r.note(ctx, source, "")
 	}
 	return r.failed(ctx, source, v, err)
 }
@@ -181,7 +181,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	}
 	last.refused = message
 	r.last.Store(key, last)
-	return ctrl.Result{RequeueAfter: refusedRetry}, r.note(ctx, source, &message)
+	return ctrl.Result{RequeueAfter: refusedRetry}, r.note(ctx, source, message)
 }
 
 // ofCommit are the words of a refusal that name the commit: each has the same cause.
@@ -190,11 +190,11 @@ var ofCommit = regexp.MustCompile(`commit [0-9a-f]{7} `)
 // gist is what a refusal says of any commit.
 func gist(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
 
-// note writes into a source's status why GitHub isn't told; nothing if it is. The other fields are the Reconciler's, which may be writing them.
-func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal *string) error {
+// note writes into a source's status why GitHub isn't told, "" if it is. The other fields are the Reconciler's, which may be writing them.
+func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal string) error {
 	was, is := source.Status.CommitStatus, (*v1alpha1.CommitStatusFailure)(nil)
-	if refusal != nil {
-		is = &v1alpha1.CommitStatusFailure{Message: wording.Truncate(*refusal, maxNoted), Since: metav1.Time{Time: r.now()}}
+	if refusal != "" {
+		is = &v1alpha1.CommitStatusFailure{Message: wording.Truncate(refusal, maxNoted), Since: metav1.Time{Time: r.now()}}
 		if was != nil {
 			is.Since = was.Since
 		}

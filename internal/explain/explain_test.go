@@ -154,7 +154,7 @@ func TestPool(t *testing.T) {
 		},
 		"pool-policy-failed": func(f *PoolFacts) {
 			bounded(f)
-			message := "what was decided last goes on to hold: RunnerPolicy/ci/pools: EvaluationError: policies/limits.rego:9:3: division by zero\nClusterRunnerPolicy/guard: NotLoaded: gone"
+			message := "the last decision stays in force: RunnerPolicy/ci/pools: EvaluationError: policies/limits.rego:9:3: division by zero\nClusterRunnerPolicy/guard: NotLoaded: gone"
 			f.ready(metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 			f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 			f.Policies[1].Ready = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Message: "policies/limits.rego:9:3: rego_parse_error", Since: ago(time.Hour)}

@@ -140,7 +140,7 @@ func RunnerRemedy(r *Runner) string {
 	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
 		return OutageRemedy(r.Object.Status.Outage)
 	}
-	if r.Cause == v1alpha1.CauseGitHub || forged(r.Object) != "" {
+	if r.Cause == v1alpha1.CauseGitHub || Forged(r.Object) != nil {
 		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && Remedy(runnerKind, ready.Reason) != "" {
 			return Remedy(runnerKind, ready.Reason)
 		}

@@ -93,8 +93,8 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
-	if words := forged(r); words != "" {
-		a.Reason, a.WaitsFor, a.Deadline = words, "nothing: it isn't started", nil
+	if why := Forged(r); why != nil {
+		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: it isn't started", nil
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
@@ -106,13 +106,13 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	return a
 }
 
-// forged says of a runner that no pool made it; "" of others.
-func forged(r *v1alpha1.Runner) string {
+// Forged is the condition of a runner that says that no pool made it: somebody did by hand, and it is nobody's loss. It is nil of others.
+func Forged(r *v1alpha1.Runner) *Condition {
 	ready := ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
 	if !ready.isFalse() || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || r.DeletionTimestamp != nil {
-		return ""
+		return nil
 	}
-	return ready.Message
+	return ready
 }
 
 // outdated names the pool's fields that have changed since a runner without a scale set was registered.

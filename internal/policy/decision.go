@@ -11,7 +11,7 @@ import (
 )
 
 // Failure is why a policy could not be asked, or gave an answer that is none. A decision
-// with a failure of an enforced policy is void: what was decided before goes on to hold.
+// with a failure of an enforced policy is void: the decision before stays in force.
 type Failure struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`

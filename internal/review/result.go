@@ -290,7 +290,7 @@ type Limits struct {
 	Declared policy.Scale `json:"declared"`
 	// Scheduled are the numbers that schedules make of them at the time; nil if none holds.
 	Scheduled *Span `json:"scheduled,omitempty"`
-	// Effective numbers; nil when a policy failed: then what held before goes on to hold.
+	// Effective numbers; nil when a policy failed: then those before stay in force.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	inForce   int32         // max, also when a policy failed
 	// Hard is true when jobs accepted beyond max wait.

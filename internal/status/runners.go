@@ -36,7 +36,9 @@ func checkRunners(v view, known symptoms) symptoms {
 		r := &v.Runners[i]
 		s := &r.Status
 		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
-		if forged, isIt := checkForged(r); isIt {
+		if why := explain.Forged(r); why != nil {
+			forged := conditionOf(object{runnerKind, r.Namespace, r.Name}, why)
+			forged.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
 			all = append(all, forged)
 		}
 		if !isStuck || s.Cause == "" || s.Cause == v1alpha1.CauseRemoved || !r.DeletionTimestamp.IsZero() {
@@ -65,17 +67,6 @@ func checkRunners(v view, known symptoms) symptoms {
 		all = append(all, one)
 	}
 	return all
-}
-
-// checkForged finds out whether no pool made a runner: somebody did by hand, and it is nobody's loss.
-func checkForged(r *v1alpha1.Runner) (symptom, bool) {
-	ready := explain.ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
-	if !isAmiss(ready) || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || !r.DeletionTimestamp.IsZero() {
-		return symptom{}, false
-	}
-	s := conditionOf(object{runnerKind, r.Namespace, r.Name}, ready)
-	s.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
-	return s, true
 }
 
 // reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.

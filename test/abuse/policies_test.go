@@ -104,7 +104,7 @@ func (c *court) blames(pool *v1alpha1.RunnerPool, policy string, ways ...string)
 		}
 		ready := conditions.Get(pool, v1alpha1.ReadyCondition)
 		for _, way := range ways {
-			if ready.Reason == v1alpha1.PolicyFailedReason && ready.Message == "what was decided last goes on to hold: "+policy+": "+way {
+			if ready.Reason == v1alpha1.PolicyFailedReason && ready.Message == "the last decision stays in force: "+policy+": "+way {
 				return nil
 			}
 		}

@@ -58,7 +58,7 @@ func hungryModule(n int) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(list)} if list := [[i, %d, \"x\"] | some i in numbers.range(1, 50000000)]\n", n)
 }
 
-// While a policy can't be asked, what it decided last goes on to hold: nothing grows beyond it, no job is lost,
+// While a policy can't be asked, its last decision stays in force: nothing grows beyond it, no job is lost,
 // conditions say so, and it recovers without a restart.
 func TestPoliciesThatFail(t *testing.T) {
 	namespace := "policies-fail"
