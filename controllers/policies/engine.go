@@ -46,6 +46,7 @@ type Engine struct {
 	dirty   map[types.NamespacedName]bool // to be looked at in the next pass
 	passing map[string]bool               // namespaces of which pools are looked at
 	queue   queue                         // of the pools' controller; nil until it runs
+	queues  map[string]queue              // of the policies' controllers that run, by kind
 
 	stirred chan struct{}
 	ledger  ledger
@@ -90,7 +91,7 @@ type remembered[T any] struct {
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
 		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
-		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, passing: map[string]bool{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
+		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, passing: map[string]bool{}, queues: map[string]queue{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
 	}
 }
 
@@ -204,7 +205,7 @@ func (e *Engine) changed(of ...*policy.Policy) {
 	}
 }
 
-// betweenChanges is the least time between two wakes of a pool as its policies changed: a commit may change many of them.
+// betweenChanges is the least time between two wakes of a pool as its policies changed, and of a policy as pools did: a commit may change many of them.
 const betweenChanges = time.Second
 
 // wakeChanged wakes a pool whose policies changed; with the lock.
@@ -343,6 +344,9 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 	if !same || known.bound.Digest() != bound.Digest() {
 		known.verdicts = map[judged]policy.Template{}
 	}
+	if !same {
+		e.recount(known.bound, bound)
+	}
 	known.facts, known.set, known.bound = facts, e.set, bound
 	return bound
 }
@@ -372,6 +376,9 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 // Forget drops what is known of a pool that is gone, but for the runners that it left.
 func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
+	if known := e.pools[key]; known != nil {
+		e.recount(known.bound, nil)
+	}
 	delete(e.pools, key)
 	e.mu.Unlock()
 	e.Log.forget(key)
@@ -440,6 +447,27 @@ func (e *Engine) Pools() source.Source {
 		e.queue = q
 		return nil
 	})
+}
+
+// Policies is an event source that wakes the controller of a kind of policies: of those that bind more pools now, or fewer.
+func (e *Engine) Policies(kind string) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.queues[kind] = q
+		return nil
+	})
+}
+
+// recount wakes the policies that bind a pool only now, or no more; nil if there was no pool, or is none. With the lock.
+func (e *Engine) recount(before, now *policy.Bound) {
+	were, are := before.Policies(), now.Policies()
+	for _, p := range slices.Concat(were, are) {
+		source := p.Source()
+		if q := e.queues[source.Kind]; q != nil && slices.Contains(were, p) != slices.Contains(are, p) {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: source.Namespace, Name: source.Name}}, betweenChanges)
+		}
+	}
 }
 
 // wake has a pool judged again; with the lock.

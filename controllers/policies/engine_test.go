@@ -472,13 +472,41 @@ func TestWhatIsInForceNoMoreIsNotAskedOnceAnotherTookTooMuch(t *testing.T) {
 	}
 }
 
-// waits notes how long a queue is to wait.
+// waits notes what a queue is to wake, and how long it is to wait.
 type waits struct {
 	queue
-	of []time.Duration
+	whom []string
+	of   []time.Duration
 }
 
-func (w *waits) AddAfter(_ reconcile.Request, d time.Duration) { w.of = append(w.of, d) }
+func (w *waits) AddAfter(r reconcile.Request, d time.Duration) {
+	w.whom, w.of = append(w.whom, r.String()), append(w.of, d)
+}
+
+func TestAPolicyIsWokenWhenItBindsMorePoolsOrFewer(t *testing.T) {
+	e, woken := newEngine(), &waits{}
+	rule := map[string]string{"rule.rego": "package corral.template\n\ndeny contains {\"msg\": \"no\"} if false\n"}
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "all", Modules: rule})
+	gpus := &metav1.LabelSelector{MatchLabels: map[string]string{"gpu": "yes"}}
+	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "gpu", Modules: rule, Selector: gpus})
+	e.queues[policy.KindRunnerPolicy], e.queues[policy.KindClusterRunnerPolicy] = woken, woken
+	plain, gpu := facts("ci", "linux", "acme", nil), facts("ci", "linux", "acme", map[string]string{"gpu": "yes"})
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"a pool comes", func() { e.For(plain) }, []string{"/all"}},
+		{"it is the same", func() { e.For(plain) }, nil},
+		{"it gets a label", func() { e.For(gpu) }, []string{"ci/gpu"}},
+		{"it goes", func() { e.Forget(types.NamespacedName{Namespace: "ci", Name: "linux"}, 0) }, []string{"/all", "ci/gpu"}},
+	} {
+		woken.whom = nil
+		if step.do(); !cmp.Equal(woken.whom, step.want) {
+			t.Errorf("%s: %v are woken, want %v", step.name, woken.whom, step.want)
+		}
+	}
+}
 
 func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)

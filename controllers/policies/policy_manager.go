@@ -23,12 +23,13 @@ import (
 )
 
 // SetupWithManager registers the reconciler of one kind: it runs on changes of a spec, on
-// request, when a labelled ConfigMap changes that a policy names, and each minute.
+// request, when a labelled ConfigMap changes that a policy names, when it binds more pools or fewer, and each minute.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind)).
 		For(r.empty(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readers)).
+		WatchesRawSource(r.Engine.Policies(r.Kind)).
 		WithOptions(kube.Fair(concurrent, tenant)).
 		Complete(r)
 }

@@ -68,8 +68,13 @@ func (b *Bound) Digest() string { return b.digest }
 // Needs tells what the scaling rules read.
 func (b *Bound) Needs() Needs { return b.needs }
 
-// Policies that bind the pool: those of the cluster first, each kind by name.
-func (b *Bound) Policies() []*Policy { return slices.Clone(b.policies) }
+// Policies that bind the pool: those of the cluster first, each kind by name. None of nil.
+func (b *Bound) Policies() []*Policy {
+	if b == nil {
+		return nil
+	}
+	return slices.Clone(b.policies)
+}
 
 // takePart tells whether a policy has a say in a decision; one that isn't loaded may have.
 func takePart(p *Policy, decision string) bool {

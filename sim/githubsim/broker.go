@@ -338,6 +338,9 @@ func (s *Server) runnerCompletes(r *http.Request) answer {
 		s.removeRunner(rn)
 	}
 	j.Log = body.Log
+	if j.cutShort {
+		body.Result = j.spec.Result
+	}
 	s.finish(j, body.Result)
 	return noContent()
 }

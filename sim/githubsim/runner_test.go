@@ -137,6 +137,24 @@ func TestACancelledScriptIsStopped(t *testing.T) {
 	}
 }
 
+func TestAJobThatIsCutShortEndsWithItsResult(t *testing.T) {
+	sim := start(t, githubsim.Options{})
+	p := newPool(t, sim)
+	job := addJob(t, sim, githubsim.Job{Duration: time.Hour})
+	if sim.CutShort(job) {
+		t.Error("it doesn't run yet")
+	}
+	poll(t, p.session, 0, 1)
+	ended, _ := run(t, p.jit.EncodedJITConfig)
+	waitUntil(t, sim, func() bool { return sim.CutShort(job) })
+	if end := <-ended; end.code != simrunner.ExitOK || end.err != nil {
+		t.Errorf("the process ended with %+v", end)
+	}
+	if j := sim.Jobs()[0]; j.Result != githubsim.ResultSucceeded {
+		t.Errorf("the job %s", j.Result)
+	}
+}
+
 func runToEnd(t *testing.T, config string) ending {
 	t.Helper()
 	ended, _ := run(t, config)

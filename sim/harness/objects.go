@@ -5,6 +5,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -51,6 +52,21 @@ func AddJobs(t *testing.T, github *githubsim.Running, account, label string, n i
 		ids[i] = id
 	}
 	return ids
+}
+
+// LongJob is how long a job lasts that runs until it is CutShort.
+const LongJob = time.Hour
+
+// CutShort has jobs end as soon as they run, and waits until all succeeded.
+func CutShort(t *testing.T, github *githubsim.Running, ids ...string) {
+	t.Helper()
+	Eventually(t, func(context.Context) error {
+		if !github.CutShort(ids...) {
+			return errors.New("not all of the jobs run")
+		}
+		return nil
+	})
+	AllDone(t, github, ids)
 }
 
 // AllDone waits until all jobs succeeded.

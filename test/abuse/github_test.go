@@ -20,6 +20,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
 )
 
@@ -452,7 +453,7 @@ func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 func TestASessionThatIsStolen(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
-	long := s.addJobs("linux", 1, 40*time.Second)
+	long := s.addJobs("linux", 1, harness.LongJob)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
 	if !s.github.StealSession(s.setID(pool), "elsewhere/pool") {
 		t.Fatal("no session to steal")
@@ -463,7 +464,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	})
 	s.look("held by somebody else", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
-	s.doneOnce(long) // its runner goes on
+	harness.CutShort(s.T, s.github, long...) // its runner goes on
 	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
 	// The thief's session expires by itself, and the pool goes on.
 	s.jobs("linux", 2)

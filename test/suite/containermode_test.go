@@ -25,6 +25,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
@@ -246,7 +247,7 @@ func (w *story) hooksLeaveBehind(t *testing.T, own *tenant) {
 
 // changeType has jobs' pods have no volume any more while a job runs whose pod has one: its hooks may make Jobs until it is over.
 func (w *story) changeType(t *testing.T, own *tenant) {
-	id := own.job("jobs", 20*time.Second)
+	id := own.job("jobs", harness.LongJob)
 	own.runnerOf(id)
 	own.Write("pools.cue", strings.Replace(jobPods(true), `{type: "Kubernetes", kubernetes: workVolumeClaim: size: "1Gi"}`, `{type: "KubernetesNoVolume"}`, 1))
 	own.applied(own.pushAndRequest("Copy the work folder"))
@@ -258,7 +259,7 @@ func (w *story) changeType(t *testing.T, own *tenant) {
 	if !mayMakeJobs("jobs-hooks") || mayMakeJobs("jobs-hooks-novolume") {
 		t.Error("the rights are none of the types'")
 	}
-	own.finished(id)
+	own.cutShort(id)
 	eventually(t, func(ctx context.Context) error {
 		err := w.Client.Get(ctx, key(hooksNamespace, "jobs-hooks"), &rbacv1.Role{})
 		if !apierrors.IsNotFound(err) {

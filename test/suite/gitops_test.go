@@ -159,7 +159,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
 		g.T = t
-		busy := g.job("linux-x64", 30*time.Second) // longer than a commit takes on a busy machine
+		busy := g.job("linux-x64", harness.LongJob)
 		old := g.runnerOf(busy)
 		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
 		g.sync(g.Push("New image"))
@@ -167,7 +167,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 			t.Errorf("the busy runner has %s", image)
 		}
 		young := g.runnerOf(g.job("linux-x64", time.Millisecond))
-		g.finished(busy)
+		g.cutShort(busy)
 		if young == old {
 			t.Error("one runner did both jobs")
 		}
@@ -216,11 +216,11 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 	g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool {
 		return s.Capacity == 5 && slices.Equal(s.Labels, []string{"lean"})
 	})
-	job := g.job("lean", 3*time.Second)
+	job := g.job("lean", harness.LongJob)
 	if image := g.image(g.runnerOf(job)); image != "runner:3" {
 		t.Errorf("a new runner has %s", image)
 	}
-	g.finished(job)
+	g.cutShort(job)
 	g.idleAgain()
 }
 
@@ -262,7 +262,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				"connections: schema.#Connections & {acme: spec: {url: %q, secretRef: name: \"acme\"}}\n", acme.Spec.URL))
 			g.sync(g.Push("Declare the connection"))
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
-			busy := g.job("linux", 3*time.Second)
+			busy := g.job("linux", harness.LongJob)
 			g.runnerOf(busy)
 			must(t, w.Client.Delete(t.Context(), source, client.PropagationPolicy(propagation)))
 			eventually(t, func(ctx context.Context) error {
@@ -272,7 +272,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				return nil
 			})
 			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(acme), acme)) // the job runs
-			g.finished(busy)
+			g.cutShort(busy)
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 			eventually(t, func(ctx context.Context) error {
 				if err := w.Client.Get(ctx, client.ObjectKeyFromObject(acme), acme); !apierrors.IsNotFound(err) {
@@ -316,6 +316,12 @@ func (g *gitops) image(runner string) string {
 }
 
 // finished waits for a job to succeed.
+// cutShort ends a job of harness.LongJob.
+func (g *gitops) cutShort(job string) {
+	g.T.Helper()
+	harness.CutShort(g.T, g.w.GitHub, job)
+}
+
 func (g *gitops) finished(job string) {
 	g.T.Helper()
 	eventually(g.T, func(context.Context) error {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // kind is one kind of runner, in a namespace of its own.
@@ -160,20 +161,20 @@ func TestEachKindGoesItsWay(t *testing.T) {
 
 	// A denied template reaches no runner; the former goes on. Then the pool is drained of its idle runner, while one works.
 	all(stories, (*kindStory).deny)
-	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, 6*time.Second) })
+	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, harness.LongJob) })
 	all(stories, func(k *kindStory) { before[k.namespace] = k.busy(jobs[k.namespace][0]) })
 	all(stories, func(k *kindStory) {
 		k.edit(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = nil; p.Spec.Template = ofVersion("2") })
 	})
-	all(stories, func(k *kindStory) { w.allDone(t, jobs[k.namespace]) })
+	all(stories, func(k *kindStory) { harness.CutShort(t, w.GitHub, jobs[k.namespace]...) })
 	all(stories, func(k *kindStory) { w.atZero(t, key(k.namespace, "linux")) })
 	all(stories, (*kindStory).checkClaims)
 
 	// A pool that is deleted lets its job finish.
-	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, 5*time.Second) })
+	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, harness.LongJob) })
 	all(stories, func(k *kindStory) { k.busy(jobs[k.namespace][0]) })
 	all(stories, func(k *kindStory) { must(t, w.Client.Delete(t.Context(), k.pool())) })
-	all(stories, func(k *kindStory) { w.allDone(t, jobs[k.namespace]) })
+	all(stories, func(k *kindStory) { harness.CutShort(t, w.GitHub, jobs[k.namespace]...) })
 	all(stories, func(k *kindStory) { w.noClaims(t, k.namespace) })
 	all(stories, func(k *kindStory) {
 		eventually(t, func(ctx context.Context) error { return w.Left(ctx, k.namespace) })

@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 	"github.com/corral-dev/corral/test/recorder"
 )
@@ -236,9 +237,9 @@ func (s *situation) ends() {
 func aNormalJob(s *situation) {
 	s.begin()
 	s.listening()
-	ids := s.jobs(1, 15*time.Second)
+	ids := s.jobs(1, harness.LongJob)
 	s.Look("a job runs", s.runs(1, 1), "pool/linux", s.job(0))
-	s.w.allDone(s.t, ids)
+	harness.CutShort(s.t, s.w.GitHub, ids...)
 	s.Look("the job is done", s.calm, "pool/linux", s.job(0))
 	s.ends()
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // staying is a pool of at most one persistent runner, of a version, with what is added to its spec.
@@ -173,12 +174,12 @@ func (d *demandWorld) registrationOf(name string) int {
 // updated changes the template while the runner has a job: it finishes that, and another takes its place.
 func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 	d.t.Helper()
-	job, runner := d.begun(3 * time.Second)
+	job, runner := d.begun(harness.LongJob)
 	d.apply(staying("2", always))
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 		return p.Status.Revision != old.Spec.Revision && !conditions.IsTrue(p, v1alpha1.UpdatedCondition)
 	})
-	d.w.allDone(d.t, []string{job})
+	harness.CutShort(d.t, d.w.GitHub, job)
 	if runner != old.Name {
 		d.t.Errorf("the job was on %s", runner)
 	}
@@ -193,7 +194,7 @@ func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 // denied has a policy deny the template while the runner has a job: that goes on, and then the runner goes.
 func (d *demandWorld) denied(r *v1alpha1.Runner) {
 	d.t.Helper()
-	job, runner := d.begun(3 * time.Second)
+	job, runner := d.begun(harness.LongJob)
 	policy := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "no"}}
 	policy.Spec.Modules = map[string]string{"no.rego": `package corral.template
 deny contains {"msg": "no runner stays here"} if input.pool.lifetime == "Persistent"
@@ -202,7 +203,7 @@ deny contains {"msg": "no runner stays here"} if input.pool.lifetime == "Persist
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 		return conditions.GetReason(p, v1alpha1.ReadyCondition) == v1alpha1.PolicyDeniedReason
 	})
-	d.w.allDone(d.t, []string{job})
+	harness.CutShort(d.t, d.w.GitHub, job)
 	if runner != r.Name {
 		d.t.Errorf("the job was on %s", runner)
 	}

@@ -203,7 +203,7 @@ func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 		waitLimits(t, key(namespace, fmt.Sprintf("p%d", i)), 20)
 	}
 	// Jobs that run and jobs that were accepted before the limit fell.
-	running := harness.AddJobs(t, w.GitHub, namespace+"-org", "p0", 6, 4*time.Second)
+	running := harness.AddJobs(t, w.GitHub, namespace+"-org", "p0", 6, harness.LongJob)
 	waitPool(t, key(namespace, "p0"), func(p *v1alpha1.RunnerPool) error {
 		if p.Status.Runners.Busy < 6 {
 			return fmt.Errorf("runners %+v", p.Status.Runners)
@@ -225,7 +225,7 @@ func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 			t.Errorf("pod %s was made again", name)
 		}
 	}
-	harness.AllDone(t, w.GitHub, running)
+	harness.CutShort(t, w.GitHub, running...)
 	changePolicy(t, policy, 30)
 	for i := range pools {
 		waitLimits(t, key(namespace, fmt.Sprintf("p%d", i)), 30)

@@ -134,7 +134,7 @@ func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
 	first := w.start(t)
 	idle := int32(2)
 	must(t, w.Client.Create(t.Context(), newPool("loss", "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })))
-	busy := w.addJobs(t, "loss-org", "linux", 3, 20*time.Second) // a controller starts meanwhile
+	busy := w.addJobs(t, "loss-org", "linux", 3, harness.LongJob)
 	var before []string
 	eventually(t, func(ctx context.Context) (err error) {
 		before, err = settled(ctx, "loss", 3, 2)
@@ -156,7 +156,7 @@ func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
 	if r := w.GitHub.Report(); len(r.ScaleSets) != sets || r.RunnersMade != made {
 		t.Errorf("there were %d scale sets and %d registrations, now %d and %d", sets, made, len(r.ScaleSets), r.RunnersMade)
 	}
-	w.allDone(t, busy)
+	harness.CutShort(t, w.GitHub, busy...)
 	w.cleanUp(t, "loss")
 }
 

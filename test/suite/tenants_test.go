@@ -442,7 +442,7 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 		}
 	}
 
-	ids := harness.AddJobs(t, w.GitHub, w.estate+"-org", "linux", 1, 8*time.Second)
+	ids := harness.AddJobs(t, w.GitHub, w.estate+"-org", "linux", 1, harness.LongJob)
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
 		if r := p.Status.Runners; r.Busy != 1 || r.Idle != 1 {
 			return fmt.Errorf("runners %+v", r)
@@ -451,7 +451,7 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	})
 	w.allow(t)
 	unready(t, key(namespace, "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason)
-	harness.AllDone(t, w.GitHub, ids)
+	harness.CutShort(t, w.GitHub, ids...)
 	eventually(t, func(ctx context.Context) error {
 		runners := &v1alpha1.RunnerList{}
 		if err := w.Client.List(ctx, runners, client.InNamespace(namespace)); err != nil || len(runners.Items) > 0 {

@@ -124,11 +124,12 @@ func TestABrokenImageIsRolledBackWhileJobsAreServed(t *testing.T) {
 	for range 6 {
 		jobs = append(jobs, g.job("linux", 50*time.Millisecond))
 	}
-	last := g.job("linux", 3*time.Second)
+	last := g.job("linux", harness.LongJob)
 	if image := g.image(g.runnerOf(last)); image != "runner:1" {
 		t.Errorf("a runner has %s", image)
 	}
-	for _, id := range append(jobs, last) {
+	g.cutShort(last)
+	for _, id := range jobs {
 		g.finished(id)
 	}
 	if s := g.remote("linux"); s.Capacity != 8 {
@@ -184,10 +185,10 @@ func TestCanariesComeBeforeTheRest(t *testing.T) {
 	if revision := g.pool(t.Context()).Status.Revision; revision != current {
 		t.Errorf("revision %s", revision)
 	}
-	id := g.job("linux", 3*time.Second)
+	id := g.job("linux", harness.LongJob)
 	if image := g.image(g.runnerOf(id)); image != "runner:2" {
 		t.Errorf("a runner has %s", image)
 	}
-	g.finished(id)
+	g.cutShort(id)
 	g.idleAgain()
 }
