@@ -87,6 +87,8 @@ func checkHealth(o observation, results runners.Results) health {
 	if o.github.Known && h.memory.counts { // those that are busy only by our account
 		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
+	left := o.leftBehind()
+	h.suspects = append(h.suspects, poolstatus.Overdue(left, 0, o.now))
 	o.memory.health.connected = c.connected
 	if h.retries {
 		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
@@ -99,6 +101,9 @@ func checkHealth(o observation, results runners.Results) health {
 	registration, wait := checkRegistration(o.runners, o.now)
 	h.notReady = registration.or(quota).or(claims)
 	h.lookAgain = soonest(c.next, wait)
+	if len(left) > 0 {
+		h.lookAgain = soonest(h.lookAgain, runners.SuspectInterval)
+	}
 	return h
 }
 
@@ -171,6 +176,19 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	for _, x := range o.runners {
 		isHere := set == nil || x.runner.Spec.ScaleSetID == set.Status.ID // GitHub's counts are of one set
 		if isHere && x.verdict.State == state && !x.isEnding() {
+			list = append(list, poolstatus.Runner{Name: x.runner.Name, Since: x.verdict.Since})
+		}
+	}
+	return list
+}
+
+// leftBehind are runners with a job that are registered with a scale set that the pool had before: GitHub may have forgotten it, and
+// then neither counts them nor tells of the end of their jobs.
+func (o observation) leftBehind() []poolstatus.Runner {
+	var list []poolstatus.Runner
+	set := o.registration.set
+	for _, x := range o.runners {
+		if set != nil && x.runner.Spec.ScaleSetID != set.Status.ID && x.verdict.State == v1alpha1.RunnerBusy && !x.isEnding() {
 			list = append(list, poolstatus.Runner{Name: x.runner.Name, Since: x.verdict.Since})
 		}
 	}

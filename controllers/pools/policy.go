@@ -297,13 +297,17 @@ func areUnloaded(failures []policy.Failure, err error) bool {
 
 // denial says what policies deny, by which rules, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
-	return wording.Lines(denials, maxShown, func(d v1alpha1.PolicyFinding) string {
+	text := wording.Lines(denials, maxShown, func(d v1alpha1.PolicyFinding) string {
 		line := d.Message + " [" + d.Rule.String() + "]"
 		if d.Path != "" {
 			line = "spec.template." + d.Path + ": " + line
 		}
 		return join(line, d.Remediation)
 	})
+	if len(denials) >= policy.MaxFindings { // a policy's others are left out
+		text = strings.Replace(text, "\nand ", "\nand at least ", 1)
+	}
+	return text
 }
 
 // describe names failures, each once: one policy fails in each decision for one reason.

@@ -731,6 +731,31 @@ func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	}
 }
 
+// GitHub forgot the scale set that a runner with a job is registered with: nobody tells of the end of the job.
+func TestARunnerWithAJobOfAFormerScaleSetIsDoubted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.words.Assigned = 1
+	b.reconcile()
+	r := b.runners()[0]
+	b.run(r)
+	b.words.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
+	b.reconcile()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Status.ID = 8
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if len(b.doubted) != 0 {
+		t.Errorf("doubted at once: %v", b.doubted)
+	}
+	b.now = b.now.Add(poolstatus.Settle)
+	b.reconcile()
+	if !slices.Equal(b.doubted, []string{r.Name}) {
+		t.Errorf("doubted %v", b.doubted)
+	}
+}
+
 // A server that doesn't count runners can't tell that one is missing.
 func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
 	b := newBench(t)

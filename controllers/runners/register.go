@@ -116,7 +116,7 @@ func (p pass) noPool() error {
 type forgedError struct{ pool string }
 
 func (e forgedError) Error() string {
-	return fmt.Sprintf("there is no RunnerPool %q that made the runner", e.pool)
+	return fmt.Sprintf("RunnerPool %q did not make this runner; it is not started", e.pool)
 }
 
 // registrationID returns the id that the runner is registered under, as far as it is known without a request: by

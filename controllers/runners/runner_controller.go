@@ -262,7 +262,7 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 	case errors.As(o.startErr, &conflict):
 		return poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
 	case works && o.jobOver:
-		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "job over, the container still runs"}
+		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "its job is over; its container is not known to have ended"}
 	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating && !o.Job.IsOver():
 		return *o.failed
 	}

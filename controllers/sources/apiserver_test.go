@@ -353,7 +353,7 @@ func storyOfTwoSources(s *site) {
 	s.create("us")
 	s.create("them")
 	s.sync("us")
-	if got := s.sync("them"); !strings.HasPrefix(got, "ApplyFailed: pools.cue:") || !strings.Contains(got, "held by PoolSource us") {
+	if got := s.sync("them"); !strings.HasPrefix(got, "ApplyFailed: pools.cue:") || !strings.Contains(got, `PoolSource "us" holds it`) {
 		s.t.Errorf("got %s", got)
 	}
 	if got := s.pool("linux").Labels[v1alpha1.SourceLabel]; got != "us" {

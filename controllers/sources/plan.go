@@ -155,7 +155,7 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, now e
 		return "with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
 			"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"
 	case holder != "" && holder != source.Name && now.sources.Has(holder):
-		return fmt.Sprintf("held by PoolSource %s; remove it there first", holder)
+		return fmt.Sprintf("PoolSource %q holds it; remove it there first", holder)
 	}
 	return own.Refusal(&o)
 }

@@ -82,7 +82,7 @@ func TestMakePlan(t *testing.T) {
 			now:      standing(map[id]string{poolA: "them"}, "us", "them"),
 			want: want{
 				Apply:   []string{"RunnerPool b"},
-				Refused: []string{"a.cue:3:5: RunnerPool a: held by PoolSource them; remove it there first"},
+				Refused: []string{"a.cue:3:5: RunnerPool a: PoolSource \"them\" holds it; remove it there first"},
 			},
 		},
 		"what a source held that is gone is taken over": {

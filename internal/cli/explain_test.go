@@ -188,7 +188,7 @@ func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{
-		State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Job: &v1alpha1.JobReference{ID: "1"}, StartedAt: &metav1.Time{Time: now},
+		State: v1alpha1.RunnerFinished, Reason: "its job is over; its container is not known to have ended", Job: &v1alpha1.JobReference{ID: "1"}, StartedAt: &metav1.Time{Time: now},
 	}}
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
 		{Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}},

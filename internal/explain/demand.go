@@ -146,11 +146,14 @@ func (d *Demand) receivesBy() string {
 	case len(*d.Webhooks) == 0:
 		return "It receives no events: " + noWebhook + "."
 	}
-	words := "It receives events by the webhook of GitHubConnection " + strings.Join(*d.Webhooks, ", ")
-	if d.Refused != "" {
-		return words + ", but that of its own refuses them: " + d.Refused + "."
+	connections := "GitHubConnection " + strings.Join(*d.Webhooks, ", ")
+	switch {
+	case d.Refused != "" && len(*d.Webhooks) == 1:
+		return "It receives no events, the webhook of " + connections + " refuses them: " + d.Refused + "."
+	case d.Refused != "":
+		return "It receives events by the webhooks of " + connections + ", but that of its own connection refuses them: " + d.Refused + "."
 	}
-	return words + "."
+	return "It receives events by the webhook of " + connections + "."
 }
 
 func (a *PoolNumbers) demand(p *page) {

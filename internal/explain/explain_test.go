@@ -273,7 +273,7 @@ func TestOfRunner(t *testing.T) {
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
 		"runner-ending-container-runs": func() RunnerFacts { // of its last look before it ended nothing is said
-			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "job over, the container still runs")
+			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "its job is over; its container is not known to have ended")
 			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
 			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job is over; waiting for its container to end"}}
 			return RunnerFacts{Runner: r, Pool: pool}

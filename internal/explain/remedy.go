@@ -22,7 +22,7 @@ var remedies = map[string]string{
 	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:     "Wait: GitHub is asked again. Editing the connection doesn't help, unless GitHub can't be reached at all.",
-	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail, then give the pool's annotation corral.dev/retry another value. Else one is tried from time to time, and the first that works lets the pool go on.",
+	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail." + thenRetry,
 	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
@@ -54,7 +54,7 @@ var remedies = map[string]string{
 	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
 	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push." + revisionRunsOn,
 	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push." + revisionRunsOn,
-	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or allow their removal by the annotation that the message has.",
+	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or correct its spec.path.",
 	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
 	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
 }
@@ -94,6 +94,45 @@ func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, r
 
 // ofCache is how words begin that say what keeps the claim of a cache from being made.
 const ofCache = "spec.cache: "
+
+// thenRetry ends what is to be done about a pool whose runners fail.
+const thenRetry = " Then give the pool's annotation corral.dev/retry another value; without it one is tried from time to time, and the first that works lets the pool go on."
+
+// FailingRemedy says what to do about a pool whose runners fail, by the cause of the last failure.
+func FailingRemedy(cause v1alpha1.RunnerCause) string {
+	if remedy := CauseRemedy(cause); remedy != "" {
+		return remedy + thenRetry
+	}
+	return remedies[v1alpha1.RunnersFailingReason]
+}
+
+// saying are remedies for what a source says that ask for something else than its reason does.
+var saying = []struct{ reason, says, remedy string }{
+	{v1alpha1.BuildFailedReason, "there is no folder ", "Correct spec.path of the source, or push a folder with pools there." + revisionRunsOn},
+	{v1alpha1.BuildFailedReason, "no pools found in ", "Declare pools there and push, or correct spec.path of the source." + revisionRunsOn},
+	{v1alpha1.ApplyFailedReason, " holds it; remove it there first", "Remove the pool from one of the two sources, and push." + revisionRunsOn},
+	{v1alpha1.ArtifactFailedReason, "known_hosts", "Compare the fingerprint with what the server's owner says, and only then put its key into known_hosts of the source's Secret." + revisionRunsOn},
+}
+
+// ifMeant is how a refusal to prune begins the command that allows it.
+const ifMeant = "If this is meant: "
+
+// RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done.
+func RemedyFor(kind string, c *Condition) string {
+	if kind != sourceKind {
+		return Remedy(kind, c.Reason)
+	}
+	for _, s := range saying {
+		if s.reason == c.Reason && strings.Contains(c.Message, s.says) {
+			return s.remedy
+		}
+	}
+	remedy := Remedy(kind, c.Reason)
+	if _, command, ok := strings.Cut(c.Message, ifMeant); ok && c.Reason == v1alpha1.PruneRefusedReason {
+		remedy += " " + ifMeant + command
+	}
+	return remedy
+}
 
 // QuotaRemedy says what to do about a quota that is used up, by what is told of it.
 func QuotaRemedy(says string) string {

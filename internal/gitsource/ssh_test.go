@@ -107,8 +107,8 @@ func TestRefusalsOverSSH(t *testing.T) {
 		"an unknown host": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.ReplaceAll(line, "127.0.0.1", "127.0.0.2")) }, cause: ErrUntrusted, says: fmt.Sprintf("is not in known_hosts; it shows the ssh-ed25519 key %s; if that is right, add the line %q", ssh.FingerprintSHA256(s.Host.PublicKey()), line)},
 		"another host key": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
 			a.KnownHosts = []byte("# ours\n" + knownhosts.Line([]string{s.Address}, other.PublicKey()))
-		}, cause: ErrUntrusted, says: "another key than line 2 of known_hosts has: it was changed, or somebody stands between; it shows the ssh-ed25519 key " +
-			ssh.FingerprintSHA256(s.Host.PublicKey()) + ", and known is " + ssh.FingerprintSHA256(other.PublicKey())},
+		}, cause: ErrUntrusted, says: " shows the ssh-ed25519 key " + ssh.FingerprintSHA256(s.Host.PublicKey()) +
+			", and line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey()) + ": the key was changed, or somebody stands between"},
 		"a revoked host key":        {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(line + "\n@revoked " + line) }, cause: ErrUntrusted, says: "revoked"},
 		"malformed known hosts":     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte("# ours\nexample.com ssh-rsa x") }, cause: ErrUntrusted, says: "known_hosts:2"},
 		"patterns without end":      {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.Repeat("*1", 60) + line) }, cause: ErrUntrusted, says: "more than 2 * in one pattern"},

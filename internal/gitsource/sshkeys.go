@@ -138,8 +138,8 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	unknown := &xknownhosts.KeyError{}
 	switch {
 	case errors.As(err, &unknown) && len(unknown.Want) > 0:
-		err = fmt.Errorf("%w: %s shows another key than line %d of known_hosts has: it was changed, or somebody stands between; it shows the %s, and known is %s",
-			ErrUntrusted, host, unknown.Want[0].Line, name, ssh.FingerprintSHA256(unknown.Want[0].Key))
+		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key was changed, or somebody stands between",
+			ErrUntrusted, host, name, unknown.Want[0].Line, ssh.FingerprintSHA256(unknown.Want[0].Key))
 	case errors.As(err, &unknown):
 		err = fmt.Errorf("%w: %s is not in known_hosts; it shows the %s; if that is right, add the line %q",
 			ErrUntrusted, host, name, xknownhosts.Line([]string{host}, key))

@@ -18,8 +18,8 @@ type finding struct {
 	Denies bool `json:"denies,omitempty"`
 }
 
-// maxFindings is how many findings of one policy are told of, and maxFindingBytes how many bytes their texts take.
-const maxFindings, maxFindingBytes = 1000, 2 << 20
+// MaxFindings is how many findings of one policy are told of, and maxFindingBytes how many bytes their texts take.
+const MaxFindings, maxFindingBytes = 1000, 2 << 20
 
 // Template asks whether a pod may run.
 func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
@@ -73,7 +73,7 @@ func fewFindings(all []finding) []finding {
 	all = append(slices.DeleteFunc(all, func(f finding) bool { return !f.Denies }), warnings...)
 	bytes := 0
 	for i, f := range all {
-		if bytes += len(f.Message) + len(f.Path) + len(f.Code) + len(f.Severity) + len(f.Remediation); i == maxFindings || bytes > maxFindingBytes {
+		if bytes += len(f.Message) + len(f.Path) + len(f.Code) + len(f.Severity) + len(f.Remediation); i == MaxFindings || bytes > maxFindingBytes {
 			return all[:i]
 		}
 	}

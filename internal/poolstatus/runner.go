@@ -93,7 +93,7 @@ func Assess(o Observation, now time.Time) Assessment {
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
 		// GitHub would not have let go of a runner with a job.
-		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "job over, the container still runs"}
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "its job is over; its container is not known to have ended"}
 	case !o.Restarting.IsZero() && !o.Removed:
 		return restarting(o, now)
 	case o.Job != nil:

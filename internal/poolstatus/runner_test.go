@@ -107,7 +107,7 @@ func TestJudge(t *testing.T) {
 		},
 		"its job is over: GitHub let go of it": {
 			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 0, ""), Terminating: true, Deregistered: true}, now: at(90),
-			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Reason: "job over, the container still runs", Since: at(3)},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFinished, Reason: "its job is over; its container is not known to have ended", Since: at(3)},
 		},
 	}
 	for name, tc := range cases {

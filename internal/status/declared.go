@@ -144,6 +144,6 @@ func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *explain.Condi
 	}
 	return symptoms{{
 		key: notReadReason + "|" + ready.Reason, of: of, reason: notReadReason, rank: rank{severity: Ahead, what: "a source isn't read, and changes in it have no effect"},
-		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: explain.Remedy(sourceKind, ready.Reason),
+		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: explain.RemedyFor(sourceKind, ready),
 	}}
 }

@@ -57,6 +57,9 @@ func findingOf(v view, of symptoms) Finding {
 		}
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}
+	if f.LastFailure != nil && f.Reason == v1alpha1.RunnersFailingReason {
+		f.Do = explain.FailingRemedy(f.LastFailure.Cause)
+	}
 	f.Hurts.ofPools(v, of.pools(), f.isTrouble() || f.Reason == v1alpha1.SuspendedReason)
 	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
 	for i, o := range sorted {

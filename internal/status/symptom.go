@@ -134,7 +134,7 @@ func conditionOf(of object, c *explain.Condition) symptom {
 	message := revisionGoesOn.ReplaceAllString(c.Message, "the revision before goes on: ")
 	return symptom{
 		key: c.Reason + "|" + r.what + "|" + alike(message), of: of, reason: c.Reason, rank: r, message: message,
-		do: explain.Remedy(of.kind, c.Reason), since: c.Since.Time,
+		do: explain.RemedyFor(of.kind, c), since: c.Since.Time,
 	}
 }
 

@@ -224,7 +224,7 @@ func Refusal(r *field.Error) string {
 }
 
 // NoCount is how the reason of a decision begins that was taken without knowing how many jobs there are.
-const NoCount = "no count of jobs yet"
+const NoCount = "no count of jobs"
 
 // former is what Former writes.
 var former = regexp.MustCompile(`, with former credentials of GitHubConnection ".*`)

@@ -318,7 +318,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 	second := s.source("second", r.URL())
 	s.says(second, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ApplyFailedReason, Stalled: true,
-		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: held by PoolSource first; remove it there first\n" +
+		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: PoolSource \"first\" holds it; remove it there first\n" +
 			"Nothing of revision main@sha1:COMMIT was applied; nothing was pruned",
 	}, commit, "COMMIT")
 	s.look("held by PoolSource first", 1)
@@ -425,8 +425,8 @@ func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s.request(source)
 	s.says(source, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason,
-		Message: "fetching ssh://git@HOST/acme/pools.git: server not trusted: HOST shows another key than line 2 of known_hosts has: " +
-			"it was changed, or somebody stands between; it shows the ssh-ed25519 key HAS, and known is WANTED",
+		Message: "fetching ssh://git@HOST/acme/pools.git: server not trusted: HOST shows the ssh-ed25519 key HAS, " +
+			"and line 2 of known_hosts has WANTED: the key was changed, or somebody stands between",
 	}, server.Address, "HOST", ssh.FingerprintSHA256(server.Host.PublicKey()), "HAS", ssh.FingerprintSHA256(former.PublicKey()), "WANTED")
 	s.look("server not trusted", 1, "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))

@@ -92,9 +92,9 @@ func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 	s.create(forged)
 	s.says(forged, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason,
-		Message: `there is no RunnerPool "linux" that made the runner`,
+		Message: `RunnerPool "linux" did not make this runner; it is not started`,
 	})
-	s.look(`there is no RunnerPool "linux" that made the runner`, 1, "runner/mine")
+	s.look(`RunnerPool "linux" did not make this runner; it is not started`, 1, "runner/mine")
 	for _, r := range s.github.Report().Runners {
 		if r.Name == forged.Name {
 			t.Error("it is registered")

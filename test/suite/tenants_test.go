@@ -260,7 +260,7 @@ func pushAnothersObject(t *testing.T, p *platform, a *tenant) {
 	other.Write("pools.cue", strings.ReplaceAll(p.pools("", ""), "base", "shared"))
 	other.applied(other.pushAndRequest("One pool"))
 	commit := a.push(anotherPool("shared", `name: "mine"`, ""), "")
-	a.refused(commit, "held by PoolSource others")
+	a.refused(commit, "PoolSource \"others\" holds it")
 	held := &v1alpha1.RunnerPool{}
 	must(t, p.Client.Get(t.Context(), key(a.namespace, "shared"), held))
 	if held.Spec.ConnectionRef.Name != "main" || held.Labels[v1alpha1.SourceLabel] != "others" {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -150,6 +151,9 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
+// unsure are statuses of answers that don't say whether GitHub did what it was asked.
+var unsure = []int{http.StatusOK, http.StatusBadGateway, http.StatusGatewayTimeout}
+
 // hold opens a session and listens until an error ends it, if it was opened.
 func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 	s, statistics, err := l.config.Client.OpenSession(ctx, l.config.SetID, l.config.Owner)
@@ -159,7 +163,8 @@ func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 		sessions.WithLabelValues("opened").Inc()
 	}
 	if err != nil {
-		if e := new(github.Error); errors.As(err, &e) && (e.Silent || e.Status == http.StatusOK) { // the answer is missing, or can't be read
+		// The answer is missing, can't be read, or is a gateway's: the session may be open.
+		if e := new(github.Error); errors.As(err, &e) && (e.Silent || slices.Contains(unsure, e.Status)) {
 			l.earlier.Until = l.config.Now().Add(SessionLife)
 		}
 		return false, err
@@ -211,7 +216,10 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 		say = l.log.Warn
 	}
 	if err != nil {
-		say, attrs = l.log.Warn, append(attrs, "reason", err.Error())
+		attrs = append(attrs, "reason", err.Error())
+	}
+	if err != nil && !github.IsNotFound(err) { // one that is gone was deleted, or is made again
+		say = l.log.Warn
 	}
 	say("Session state changed", attrs...)
 	l.config.Changed()

@@ -683,6 +683,14 @@ func TestASessionThatWasNotOpenedIsNotOurs(t *testing.T) {
 	s.awaitState(OwnedElsewhere)
 }
 
+// A gateway that gave up doesn't know what became of the request.
+func TestASessionBehindAGatewayThatGaveUpMayBeOurs(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, DropAnswer: true, Status: 502, Times: 1})
+	s.listen(3)
+	s.awaitState(Refused)
+}
+
 func TestWhoLostTheLeaseNeitherPollsNorCloses(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.listen(3, func(c *Config) { c.Held = func() bool { return false } })
