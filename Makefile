@@ -52,14 +52,13 @@ lint: export GOGC := 200
 # What the controller runs only when nobody else wants the CPU, as policies that take long, must run in the end on a machine
 # that others keep busy: all of it comes after them.
 NICE := nice -n 14
-# Each of these keeps a slow machine busy by itself: they come last, one after another.
-HEAVY := ./test/abuse ./test/chaos ./test/suite
+# These take the longest and wait much: they come first, and others beside them.
+LONG := ./test/abuse ./test/suite ./test/chaos
 
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, and the storm of one seed; the commit's hash picks it.
 	$(GO) run ./sim/localcluster/cmd/assets
-	$(NICE) $(GO) test -vet=off -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(HEAVY))")
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(NICE) $(GO) test -vet=off -timeout 40m -p 1 $(HEAVY)
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))")
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

@@ -321,7 +321,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 		Message: "pools.cue:6:8: pools.linux: RunnerPool linux: PoolSource \"first\" holds it; remove it there first\n" +
 			"Nothing of revision main@sha1:COMMIT was applied; nothing was pruned",
 	}, commit, "COMMIT")
-	s.look("held by PoolSource first", 1)
+	s.look(`PoolSource "first" holds it`, 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }

@@ -6,6 +6,7 @@ package abuse
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -246,7 +247,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	long := s.addJobs("linux", 1, 5*time.Second)
-	eventually(s.T, func(context.Context) error { return s.running(1) })
+	eventually(s.T, func(ctx context.Context) error { return errors.Join(s.running(1), s.idle(ctx, "linux", 1)) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)

@@ -286,7 +286,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	}
 	c.says(accepted, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Message: strings.Join(lines, "\n") + "\nand 984 more",
+		Message: strings.Join(lines, "\n") + "\nand at least 984 more",
 	})
 	c.look("finding 0001", 1, "pool/many")
 	eventually(t, func(ctx context.Context) error {

@@ -467,6 +467,7 @@ var counted = []struct {
 	{regexp.MustCompile(`(acknowledging message \d+|polling for messages): GitHub answered 401`), "SOME CALL: GitHub answered 401"}, // as which was first
 	{regexp.MustCompile(`\bscale set \d+`), "scale set N"},
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
+	{regexp.MustCompile(`\b(corral-cache-[a-z]+)-\d+\b`), "$1-N"},
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
 }
 

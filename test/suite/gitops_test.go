@@ -262,7 +262,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				"connections: schema.#Connections & {acme: spec: {url: %q, secretRef: name: \"acme\"}}\n", acme.Spec.URL))
 			g.sync(g.Push("Declare the connection"))
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
-			busy := g.job("linux", harness.LongJob)
+			busy := g.job("linux", 3*time.Second) // in the foreground, the pool stays until it is done
 			g.runnerOf(busy)
 			must(t, w.Client.Delete(t.Context(), source, client.PropagationPolicy(propagation)))
 			eventually(t, func(ctx context.Context) error {
@@ -272,7 +272,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				return nil
 			})
 			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(acme), acme)) // the job runs
-			g.cutShort(busy)
+			g.finished(busy)
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 			eventually(t, func(ctx context.Context) error {
 				if err := w.Client.Get(ctx, client.ObjectKeyFromObject(acme), acme); !apierrors.IsNotFound(err) {
