@@ -103,7 +103,7 @@ func rolloutRunners(o observation) []rollout.Runner {
 	list, retiring := make([]rollout.Runner, 0, len(o.runners)), o.retiring()
 	for _, x := range o.runners {
 		r := rollout.Runner{
-			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling,
+			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling && x.runner.Status.Job != nil,
 			Deleting: x.isEnding() || retiring[x.runner.Name], Started: startOf(x), Since: x.verdict.Since,
 			Persists: x.runner.Persists(),
 		}
@@ -296,7 +296,7 @@ func (t trial) after(revision string, list runnerList) trial {
 func (r tried) after(x observed) (tried, bool) {
 	s := x.verdict.State
 	r.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed
-	r.job = r.job || s == v1alpha1.RunnerBusy || s == v1alpha1.RunnerFinished
+	r.job = r.job || s == v1alpha1.RunnerBusy || s == v1alpha1.RunnerFinished && !x.verdict.Settling
 	if r.started.IsZero() {
 		r.started = startOf(x)
 	}

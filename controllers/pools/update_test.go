@@ -482,3 +482,27 @@ func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 		})
 	}
 }
+
+// The pool may see a crash before it's counted, and an end with exit code 0 before it's known that there was no job.
+func TestARunnerThatEndedWithoutAJobProvesNothing(t *testing.T) {
+	for name, clean := range map[string]bool{"with an error": false, "cleanly": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.warm(1)
+			before := b.edit("runner:2")
+			b.uncounted = true
+			b.reconcile()
+			for _, r := range b.runners() {
+				if r.Spec.Revision != before {
+					r.Status.StartedAt, r.Status.EndedAt, r.Status.EndedClean = &metav1.Time{Time: b.now}, &metav1.Time{Time: b.now}, clean
+					must(t, b.Client.Status().Update(t.Context(), &r))
+				}
+			}
+			b.reconcile()
+			b.reconcile()
+			if made := b.made()[before]; made != 1 || b.pool().Status.Update == nil {
+				t.Errorf("%d runners of the former template; the update is %+v", made, b.pool().Status.Update)
+			}
+		})
+	}
+}

@@ -33,7 +33,7 @@ type Runner struct {
 	// Revision of the template that it was made from.
 	Revision string
 	State    v1alpha1.RunnerState
-	// Settling is true of a runner that ended while GitHub still counts its job.
+	// Settling is true of a runner that ended with a job that GitHub still counts.
 	Settling bool
 	// Deleting is true of a runner that is being ended already, or is about to be.
 	Deleting bool
