@@ -41,7 +41,7 @@ type Limits struct {
 	Memory uint64 `json:"memory"`
 	// CPU time, in whole seconds (RLIMIT_CPU).
 	CPU time.Duration `json:"cpu"`
-	// Wall time from the start of the process to its end.
+	// Wall time from the start of the process to its end. To go beyond it with CPU time left is no fault of the definitions: the machine is busy.
 	Wall time.Duration `json:"wall"`
 	// OutputBytes of the result's JSON.
 	OutputBytes int `json:"outputBytes"`
@@ -49,7 +49,7 @@ type Limits struct {
 
 // DefaultLimits are enough for compile.MaxObjects pools from a table in one tree.
 func DefaultLimits() Limits {
-	return Limits{Memory: 1 << 30, CPU: 15 * time.Second, Wall: 60 * time.Second, OutputBytes: 24 << 20}
+	return Limits{Memory: 1 << 30, CPU: 15 * time.Second, Wall: 4 * time.Minute, OutputBytes: 24 << 20}
 }
 
 // Compiler compiles in child processes, a bounded number at once. It's safe for concurrent use.
@@ -191,7 +191,9 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 		result = refused("compiling recurses too deeply: %s", advice)
 	case strings.Contains(stderr, outOfCPUTime):
 		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
-	case errors.Is(wall, context.DeadlineExceeded):
+	case errors.Is(wall, context.DeadlineExceeded) && cpuTime(state) < c.Limits.CPU:
+		return compile.Result{}, fmt.Errorf("it got %s of CPU time in %s, too little: the machine is busy, or the container's CPU limit is low", cpuTime(state).Round(time.Millisecond), c.Limits.Wall)
+	case errors.Is(wall, context.DeadlineExceeded): // where CPU time has no limit
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	case stderr == "":
 		return compile.Result{}, fmt.Errorf("the compiler was ended from outside (%s)", state)
@@ -203,6 +205,8 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 	}
 	return result, nil
 }
+
+func cpuTime(state *os.ProcessState) time.Duration { return state.UserTime() + state.SystemTime() }
 
 // split tells where the child was, in order, from what else it said.
 func split(stderr string) (places []string, rest string) {

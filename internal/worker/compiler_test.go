@@ -108,7 +108,7 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 	memory := DefaultLimits()
 	memory.Memory = 512 << 20
 	wall := DefaultLimits()
-	wall.Wall = 300 * time.Millisecond
+	wall.CPU, wall.Wall = 0, 300*time.Millisecond
 	output := DefaultLimits()
 	output.OutputBytes = 100
 	for name, tc := range map[string]struct {
@@ -130,6 +130,15 @@ func TestHostileDefinitionsEndWithADiagnostic(t *testing.T) {
 				t.Errorf("got %v", got.Diagnostics)
 			}
 		})
+	}
+}
+
+func TestACompilerThatGetsNoCPUTimeIsNoDiagnostic(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Wall = 300 * time.Millisecond
+	got, err := newWorker(t, limits).Compile(t.Context(), compile.Files{"a.cue": []byte(endless)}, compile.Options{})
+	if err == nil || !strings.Contains(err.Error(), "of CPU time in 300ms, too little: the machine is busy") || got.Diagnostics != nil {
+		t.Errorf("%v, %v", got.Diagnostics, err)
 	}
 }
 
