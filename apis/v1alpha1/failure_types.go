@@ -4,9 +4,6 @@
 package v1alpha1
 
 import (
-	"fmt"
-	"strings"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -54,12 +51,5 @@ func (f *RunnerFailure) String() string {
 	case f.Reason != "":
 		text += ": " + f.Reason
 	}
-	if f.Exit == nil {
-		return text
-	}
-	words := f.Exit.String()
-	if code := fmt.Sprintf("exit code %d", f.Exit.Code); strings.Contains(f.Reason, code) {
-		return text + strings.TrimPrefix(words, code)
-	}
-	return text + "; " + words
+	return text + f.Exit.After(f.Reason)
 }

@@ -263,6 +263,18 @@ func (e *RunnerExit) String() string {
 	return text
 }
 
+// After says what it adds to a reason, which may have its code; "" of none.
+func (e *RunnerExit) After(reason string) string {
+	if e == nil {
+		return ""
+	}
+	words := e.String()
+	if code := fmt.Sprintf("exit code %d", e.Code); strings.Contains(reason, code) {
+		return strings.TrimPrefix(words, code)
+	}
+	return "; " + words
+}
+
 // Trouble returns why the runner's registration or pod could not be made, and its
 // cause; "" when nothing is amiss.
 func (s *RunnerStatus) Trouble() (reason string, cause RunnerCause) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 )
@@ -143,6 +144,7 @@ func Sift(data []byte, t reflect.Type) (content any, faults []string, err error)
 const (
 	maxFaults     = 20
 	maxFaultBytes = 256
+	maxValueBytes = 60
 )
 
 // sieve collects what is wrong.
@@ -214,10 +216,36 @@ func (s *sieve) decodes(t reflect.Type, v any, path string) bool {
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, reflect.New(t).Interface())
 	}
-	if err != nil {
-		return s.refuse(path, "%v", err)
+	switch wanted := describe(t); {
+	case err == nil:
+		return true
+	case wanted != "":
+		return s.refuse(path, "must be %s, not %.*s", wanted, maxValueBytes, text)
 	}
-	return true
+	return s.refuse(path, "%v", err)
+}
+
+// describe says what a type takes, where what Go says of another value isn't plain; "" elsewhere.
+func describe(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[metav1.Duration]():
+		return "a duration such as 90s, 10m or 24h, of less than 292 years"
+	case t == reflect.TypeFor[metav1.Time]():
+		return "a time such as 2026-07-01T18:00:00Z"
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+		return ""
+	}
+	switch t.Kind() {
+	case reflect.Int32:
+		return "a whole number of at most 2147483647"
+	case reflect.Int64:
+		return "a whole number of at most 9223372036854775807"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	}
+	return ""
 }
 
 // fieldOf finds the field of a struct that has a name in JSON.

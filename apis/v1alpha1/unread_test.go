@@ -27,26 +27,26 @@ var poisons = map[string]struct{ object, unreadable, lost string }{
 			`"schedules":[{"name":"a","cron":{"start":"x","duration":"1h"}},{"name":"b","cron":{"start":"y","duration":"2 weeks"}}],` +
 			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}}`,
 		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
-spec.scale.idleTimeout: time: invalid duration "banana"
-spec.scale.schedules[1].cron.duration: time: unknown unit " weeks" in duration "2 weeks"
-spec.update.maxSurge: json: cannot unmarshal number 5000000000 into Go value of type int32`,
+spec.scale.idleTimeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "banana"
+spec.scale.schedules[1].cron.duration: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "2 weeks"
+spec.update.maxSurge: must be a whole number of at most 2147483647, not 5000000000`,
 	},
 	"PoolSource": {
 		object:     `"spec":{"timeout":"99999999999h","prune":"no"},"status":{"inventory":{"entries":[{"id":"a","v":"b"}]}}`,
-		unreadable: "spec.prune: json: cannot unmarshal string into Go value of type bool\nspec.timeout: time: invalid duration \"99999999999h\"",
+		unreadable: "spec.prune: must be true or false, not \"no\"\nspec.timeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not \"99999999999h\"",
 	},
-	"GitHubConnection": {object: `"spec":{"webhook":{"hookID":1e19},"allowedNamespaces":"*"}`, unreadable: "spec.allowedNamespaces: must be a list\nspec.webhook.hookID: json: cannot unmarshal number 1e19 into Go value of type int64"},
+	"GitHubConnection": {object: `"spec":{"webhook":{"hookID":1e19},"allowedNamespaces":"*"}`, unreadable: "spec.allowedNamespaces: must be a list\nspec.webhook.hookID: must be a whole number of at most 9223372036854775807, not 1e19"},
 	"RunnerPolicy": {
 		object:     `"spec":{"library":{"resources":{"maxPerPod":{"cpu":"1e1.5","memory":"8Gi"}}}}`,
 		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity: write it as 250m, 2 or 8Gi`,
 	},
 	"ClusterRunnerPolicy": {
 		object:     `"spec":{"library":{"pause":{"reason":"x","until":"2026-12-20t00:00:00z"}}},"status":{"pools":"many"}`,
-		unreadable: `spec.library.pause.until: parsing time "2026-12-20t00:00:00z" as "2006-01-02T15:04:05Z07:00": cannot parse "t00:00:00z" as "T"`,
-		lost:       "status.pools: json: cannot unmarshal string into Go value of type int32",
+		unreadable: `spec.library.pause.until: must be a time such as 2026-07-01T18:00:00Z, not "2026-12-20t00:00:00z"`,
+		lost:       `status.pools: must be a whole number of at most 2147483647, not "many"`,
 	},
-	"Runner":   {object: `"spec":{"scaleSetID":"five","revision":"linux-1"},"status":{"runnerID":7}`, unreadable: "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64"},
-	"ScaleSet": {object: `"spec":{"labels":[5],"name":"linux"},"status":{"id":3,"conditions":[{"lastTransitionTime":[]}]}`, unreadable: "spec.labels[0]: json: cannot unmarshal number into Go value of type string", lost: "status.conditions[0].lastTransitionTime: json: cannot unmarshal array into Go value of type string"},
+	"Runner":   {object: `"spec":{"scaleSetID":"five","revision":"linux-1"},"status":{"runnerID":7}`, unreadable: `spec.scaleSetID: must be a whole number of at most 9223372036854775807, not "five"`},
+	"ScaleSet": {object: `"spec":{"labels":[5],"name":"linux"},"status":{"id":3,"conditions":[{"lastTransitionTime":[]}]}`, unreadable: "spec.labels[0]: must be a string, not 5", lost: "status.conditions[0].lastTransitionTime: must be a time such as 2026-07-01T18:00:00Z, not []"},
 }
 
 func TestOneUnreadableObjectHidesNoOther(t *testing.T) {

@@ -47,16 +47,13 @@ func (r *Reconciler) lacks(ctx context.Context, conn *v1alpha1.GitHubConnection,
 	return v.lacks, about
 }
 
-// lacking names what is lacking, as the end of a message.
+// lacking says what is lacking and what follows from it, as the end of a message.
 func lacking(lacks []v1alpha1.Lack) string {
-	if len(lacks) == 0 {
-		return ""
-	}
-	names := make([]string, 0, len(lacks))
+	var b strings.Builder
 	for _, lack := range lacks {
-		names = append(names, lack.Name)
+		fmt.Fprintf(&b, "; without %s: %s", lack.Name, lack.Message)
 	}
-	return "; lacking: " + strings.Join(names, ", ")
+	return b.String()
 }
 
 // question is one that GitHub is asked: it lacks what is meant if it answers that it isn't there, or not for these credentials.

@@ -151,7 +151,7 @@ func TestWhatIsLackingIsToldAndKeepsNoConnectionFromBeingReady(t *testing.T) {
 	s.lacks = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}, {Name: v1alpha1.LackScaleSets, Message: "thus"}}
 	conn, _ := s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
-	want := "connected to organization https://github.com/acme as octocat; lacking: RunnerReleases, ScaleSets"
+	want := "connected to organization https://github.com/acme as octocat; without RunnerReleases: so; without ScaleSets: thus"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
 		t.Errorf("%q; want %q", message, want)
 	}

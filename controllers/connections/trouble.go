@@ -29,10 +29,10 @@ type outage struct {
 
 func (o *outage) Error() string { return o.message }
 
-// unavailable is the outcome of a GitHub that can't be used.
+// unavailable is the outcome of a GitHub that can't be used, and is asked again by a time at the latest.
 func unavailable(after time.Duration, message string, code int, next time.Time) error {
 	is := v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: &metav1.Time{Time: next.Truncate(time.Second)}} //nolint:gosec // of HTTP
-	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTry(next), is})
+	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTryBy(next), is})
 }
 
 // Tells reports whether a connection tells of what has such a reason: its pools, scale sets and runners have it too, and one event is enough.
@@ -61,9 +61,9 @@ func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	case !yes:
 		return nil
 	case t.Code == 0:
-		return unavailable(troubleLook, "GitHub didn't answer the last calls for pools", t.Code, t.Next)
+		return unavailable(troubleLook, "GitHub didn't answer calls for pools", t.Code, t.Next)
 	}
-	return unavailable(troubleLook, fmt.Sprintf("GitHub answered %d to the last calls for pools", t.Code), t.Code, t.Next)
+	return unavailable(troubleLook, fmt.Sprintf("GitHub answered %d to calls for pools", t.Code), t.Code, t.Next)
 }
 
 // goOn says that pools go on with credentials that are the connection's no more, if they do.

@@ -46,9 +46,9 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 		says   string
 		gone   string // what a pool without a client says
 	}{
-		"500":       {500, "GitHub answered 500 to the last calls for pools; next try ", `GitHubConnection "main": GitHub answers 500`},
-		"429":       {429, "GitHub answered 429 to the last calls for pools; next try ", `GitHubConnection "main": GitHub answers 429`},
-		"no answer": {0, "GitHub didn't answer the last calls for pools; next try ", `GitHubConnection "main": GitHub doesn't answer`},
+		"500":       {500, "GitHub answered 500 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
+		"429":       {429, "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
+		"no answer": {0, "GitHub didn't answer calls for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)

@@ -91,7 +91,7 @@ func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 	return short
 }
 
-// logFailed writes one line for each runner that failed: an error if another attempt is likely to end the same way.
+// logFailed writes one line for each runner that failed. Another takes its place: if those fail too, the pool's Ready warns.
 func logFailed(ctx context.Context, o observation) {
 	for _, f := range o.health.failures {
 		short := failureOf(f)
@@ -99,11 +99,7 @@ func logFailed(ctx context.Context, o observation) {
 		if short.Exit != nil {
 			about = append(about, "exit", short.Exit.String())
 		}
-		if f.Cause.Permanent() {
-			log.FromContext(ctx).Error(nil, "Runner failed", about...)
-		} else {
-			log.FromContext(ctx).Info("Runner failed", about...)
-		}
+		log.FromContext(ctx).Info("Runner failed", about...)
 	}
 	if o.health.retries {
 		log.FromContext(ctx).Info("Trying again, as asked", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)

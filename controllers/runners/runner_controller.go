@@ -335,10 +335,7 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
-	message := strings.TrimPrefix(fmt.Sprintf("%s: %s", state.Cause, state.Reason), ": ")
-	if exit := p.runner.Status.Exit; exit != nil {
-		message += "; " + exit.String()
-	}
+	message := strings.TrimPrefix(fmt.Sprintf("%s: %s", state.Cause, state.Reason), ": ") + p.runner.Status.Exit.After(state.Reason)
 	kind := corev1.EventTypeNormal // another takes its place, and its pool warns if that fails too
 	if p.runner.CurrentJob() != nil {
 		kind = corev1.EventTypeWarning

@@ -242,7 +242,11 @@ func (a *Attempt) isSaid() bool {
 func (a *Attempt) retrying(reason string, outcome error) {
 	message := wording.Truncate(outcome.Error(), maxConditionMessage)
 	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
-	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingWithRetryReason, "%s", message)
+	trying := v1alpha1.ProgressingWithRetryReason
+	if isCalm(outcome) {
+		trying = v1alpha1.ProgressingReason
+	}
+	conditions.MarkReconciling(a.obj, trying, "%s", message)
 }
 
 // numbers are those of a message that counts what fails, or names one of the runners that do.

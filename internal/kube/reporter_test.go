@@ -126,7 +126,7 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 		},
 		"waiting": {
 			outcome: kube.Wait(v1alpha1.DrainingReason, time.Second, "one left"),
-			want:    []string{"Reconciling=True/ProgressingWithRetry", "Ready=False/Draining"},
+			want:    []string{"Reconciling=True/Progressing", "Ready=False/Draining"},
 			result:  ctrl.Result{RequeueAfter: time.Second},
 		},
 		"failed": {

@@ -114,7 +114,7 @@ func (f *Finding) headline(now time.Time) string {
 		text += ", by " + clock(f.By, now)
 	}
 	if f.Next != nil {
-		text += ", next attempt " + clock(f.Next, now)
+		text += ", next attempt by " + clock(f.Next, now)
 	}
 	return text
 }

@@ -8,11 +8,14 @@ import (
 	"time"
 )
 
-// nextTry is what NextTry writes, with what joins it to a message.
-var nextTry = regexp.MustCompile(`(?:; )?next try (\d\d:\d\d:\d\d)Z`)
+// nextTry is what NextTry and NextTryBy write, with what joins it to a message.
+var nextTry = regexp.MustCompile(`(?:; )?next try (?:by )?(\d\d:\d\d:\d\d)Z`)
 
 // NextTry says when something is tried again, by the clock in UTC: other than a time span, that is as true when it is read.
 func NextTry(at time.Time) string { return at.UTC().Format("next try 15:04:05Z") }
+
+// NextTryBy is NextTry of a time that is the latest.
+func NextTryBy(at time.Time) string { return at.UTC().Format("next try by 15:04:05Z") }
 
 // WithoutNextTry returns a message without what NextTry says, which is another with each attempt.
 func WithoutNextTry(message string) string { return nextTry.ReplaceAllString(message, "") }

@@ -27,6 +27,7 @@ func TestTheNextTryIsToldByTheClock(t *testing.T) {
 		"over":                 {message, "2026-07-01T17:58:06Z", ""},
 		"after midnight":       {"next try 00:00:10Z", "2026-07-01T23:59:50Z", "2026-07-02T00:00:10Z"},
 		"read in another zone": {message, "2026-07-02T01:57:00+08:00", "2026-07-01T17:57:05Z"},
+		"at the latest":        {NextTryBy(at), "2026-07-01T17:57:00Z", "2026-07-01T17:57:05Z"},
 		"no time":              {"next try 27:57:05Z", "2026-07-01T17:57:00Z", ""},
 		"none":                 {"GitHub answered 500", "2026-07-01T17:57:00Z", ""},
 	} {

@@ -217,7 +217,7 @@ func (s *fixture) troubled() {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(conn), conn); err != nil {
 			return err
 		}
-		if got := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || !strings.Contains(got.Message, " the last calls for pools; next try ") {
+		if got := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || !strings.Contains(got.Message, " calls for pools; next try by ") {
 			return fmt.Errorf("the connection says %+v", got)
 		}
 		return nil

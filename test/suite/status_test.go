@@ -59,8 +59,8 @@ var masks = []struct {
 	{regexp.MustCompile(`(, )?Runner/status/[a-z0-9-]+(, and \d+ more)?`), ""},
 	{regexp.MustCompile(`, \d+ runners?(,)`), "$1"}, // of a pool that fails, by the moment
 	{regexp.MustCompile(`\d+ runners in a row`), "SOME runners in a row"},
-	{regexp.MustCompile(`next try \d\d:\d\d:\d\dZ`), "next try CLOCK"},
-	{regexp.MustCompile(`, next attempt CLOCK \([^)]*\)`), ""}, // until a minute after it
+	{regexp.MustCompile(`next try (by )?\d\d:\d\d:\d\dZ`), "next try ${1}CLOCK"},
+	{regexp.MustCompile(`, next attempt by CLOCK \([^)]*\)`), ""}, // until a minute after it
 	{regexp.MustCompile(`, crash-\w+-\d+ on node`), ", RUNNER on node"},
 	{regexp.MustCompile(`, tainted [^;]*`), ""}, // while the node is not ready yet
 	{regexp.MustCompile(`\d+ runners?(: [^.]*)?\. `), "SOME runners. "},

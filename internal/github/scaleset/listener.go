@@ -211,17 +211,11 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
 	}
-	say, attrs := l.log.Info, []any{"state", string(state)}
-	if state == OwnedElsewhere {
-		say = l.log.Warn
-	}
+	attrs := []any{"state", string(state)}
 	if err != nil {
 		attrs = append(attrs, "reason", err.Error())
 	}
-	if err != nil && !github.IsNotFound(err) { // one that is gone was deleted, or is made again
-		say = l.log.Warn
-	}
-	say("Session state changed", attrs...)
+	l.log.Info("Session state changed", attrs...) // what is wrong, the ScaleSet's Ready warns of
 	l.config.Changed()
 	return true
 }
@@ -235,7 +229,7 @@ func (l *Listener) fail(err error, opened bool) time.Duration {
 		sessions.WithLabelValues("failed").Inc()
 		if opened && !l.ended && github.KindOf(err) == github.KindUnexpected {
 			l.ended = true
-			l.log.Info("Session was ended by GitHub; another is opened", "reason", err.Error())
+			l.log.Info("Session was ended by GitHub; opening another", "reason", err.Error())
 		} else {
 			l.enter(Failing, "", err)
 		}
