@@ -46,7 +46,7 @@ func (f *PoolFacts) changes() []string {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
 	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
-	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
 	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
@@ -167,7 +167,7 @@ func (f *PoolFacts) bounds() []string {
 			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
-	wanted := int64(f.Pool.Status.Jobs) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
+	wanted := int64(f.Pool.Status.GetJobs()) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
 	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)

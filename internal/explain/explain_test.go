@@ -34,7 +34,7 @@ func facts(change ...func(*PoolFacts)) PoolFacts {
 	p.Spec.ConnectionRef.Name, p.Spec.Labels = "acme", []string{"linux", "x64"}
 	p.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(500)), Idle: new(int32(2))}
 	p.Status = v1alpha1.RunnerPoolStatus{
-		Revision: "linux-6f1c", Jobs: 7, Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
+		Revision: "linux-6f1c", Jobs: new(int32(7)), Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
 		Decision: &v1alpha1.Decision{
 			Time: ago(2 * time.Minute), Desired: 9, Announced: 500, Reason: "7 jobs + 2 idle",
 			Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
@@ -94,7 +94,7 @@ func bounded(f *PoolFacts) {
 // hard has a rule of the cluster's bound max so that accepted jobs wait.
 func hard(f *PoolFacts) {
 	s := &f.Pool.Status
-	s.Jobs, s.Runners = 12, v1alpha1.RunnerCounts{Total: 5, Busy: 5}
+	s.Jobs, s.Runners = new(int32(12)), v1alpha1.RunnerCounts{Total: 5, Busy: 5}
 	rule := v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/hours", Name: "corral.scaling.limit CORRAL-HRS-001", File: "library/scaling/hours.rego", Line: 40}
 	s.Decision = &v1alpha1.Decision{
 		Time: ago(20 * time.Second), Desired: 5, Announced: 5, Waiting: 7, ID: "f00d", Digest: "sha256:88",
@@ -119,7 +119,7 @@ func TestPool(t *testing.T) {
 	tests := map[string]func(*PoolFacts){
 		"pool-calm": func(*PoolFacts) {},
 		"pool-idle": func(f *PoolFacts) {
-			f.Pool.Status.Jobs = 0
+			f.Pool.Status.Jobs = new(int32(0))
 			f.Pool.Status.Runners = v1alpha1.RunnerCounts{Total: 2, Idle: 2}
 		},
 		"pool-new":     func(f *PoolFacts) { f.Pool.Status = v1alpha1.RunnerPoolStatus{} },
@@ -133,7 +133,7 @@ func TestPool(t *testing.T) {
 		"pool-full": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(2))}
-			s.Jobs, s.Waiting, s.Runners = 2, 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
+			s.Jobs, s.Waiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
 			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
@@ -144,7 +144,7 @@ func TestPool(t *testing.T) {
 		},
 		"pool-denied": func(f *PoolFacts) {
 			s := &f.Pool.Status
-			s.Decision, s.Jobs, s.Runners = nil, 0, v1alpha1.RunnerCounts{}
+			s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
 			s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
 				Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
 				Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},

@@ -178,7 +178,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.Jobs, Runners: p.Status.Runners,
+		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.GetJobs(), Runners: p.Status.Runners,
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -280,21 +280,22 @@ func (f *PoolFacts) situation() (open bool, words string) {
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
 func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	s := &f.Pool.Status
-	jobs := wording.Count(s.Jobs, "job")
+	n := s.GetJobs()
+	jobs := wording.Count(n, "job")
 	switch {
-	case f.isREST() && max(s.Jobs, d.Desired) >= d.Announced:
+	case f.isREST() && max(n, d.Desired) >= d.Announced:
 		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
 	case f.isREST():
 		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
 			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
-	case s.Jobs >= d.Announced:
+	case n >= d.Announced:
 		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
 	case d.Announced == v1alpha1.UnboundedMax:
 		words = fmt.Sprintf("has %s and room for any number", jobs)
 	default:
-		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-s.Jobs)
+		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
 	}
-	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
+	if waiting := n - s.Runners.Busy; waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
 	return false, words

@@ -42,7 +42,7 @@ func jobFacts(t *testing.T, url string, change ...func(*JobFacts)) JobFacts {
 func TestJob(t *testing.T) {
 	full := func(f *JobFacts) {
 		p := f.Pools[1].Pool
-		p.Status.Jobs, p.Status.Runners = 60, v1alpha1.RunnerCounts{Total: 60, Busy: 60}
+		p.Status.Jobs, p.Status.Runners = new(int32(60)), v1alpha1.RunnerCounts{Total: 60, Busy: 60}
 	}
 	tests := map[string]struct {
 		url    string

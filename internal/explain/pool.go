@@ -66,8 +66,8 @@ type PoolHeader struct {
 
 // PoolNumbers are a pool's jobs and runners, the decision on them, and the demand, schedule and limits behind it.
 type PoolNumbers struct {
-	// Jobs of the pool that have not finished.
-	Jobs int32 `json:"jobs"`
+	// Jobs of the pool that have not finished; absent if how many isn't known.
+	Jobs *int32 `json:"jobs,omitempty"`
 	// Runners by state.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	// Decision in force.
@@ -122,12 +122,20 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
 		PoolNumbers: PoolNumbers{
-			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
+			Jobs: known(s.Jobs, s.Decision), Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
 		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
 		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
 	}, nil
+}
+
+// known are the jobs of a pool; nil where it was decided without a count of them.
+func known(jobs *int32, d *v1alpha1.Decision) *int32 {
+	if d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+		return nil
+	}
+	return jobs
 }
 
 func (f *PoolFacts) name() string { return f.Pool.Namespace + "/" + f.Pool.Name }
@@ -138,7 +146,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
 		// The history is written once a minute: it may lack the last decision.
-		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
+		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.GetJobs(), Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	switch {
 	case !ok && len(f.History) == 0:
@@ -153,7 +161,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
-		PoolNumbers: PoolNumbers{Jobs: entry.Jobs, Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
+		PoolNumbers: PoolNumbers{Jobs: known(&entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
 		Unknown:     f.Unknown, now: f.Now,
 	}
 	for _, e := range f.History {
@@ -303,12 +311,13 @@ func (a *PoolAnswer) numbers(p *page) {
 	if a.Past {
 		has = "It had"
 	}
-	if a.Mode == v1alpha1.Observe && a.Runners.Total == 0 {
-		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(a.Jobs, "job"))
-	} else if d == nil && !a.Past || d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+	switch {
+	case a.Jobs == nil:
 		p.line(0, "%s %s; how many jobs isn't known.", has, runnersWords(a.Runners))
-	} else {
-		p.line(0, "%s %s and %s.", has, wording.Count(a.Jobs, "job"), runnersWords(a.Runners))
+	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
+		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
+	default:
+		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
 	}
 	if d == nil {
 		p.line(0, "Nothing was decided on it yet: it starts no runners and accepts no jobs.")

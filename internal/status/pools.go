@@ -142,22 +142,22 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	var all symptoms
 	for i := range v.Pools {
 		p := &v.Pools[i]
-		d := p.Status.Decision
+		d, jobs := p.Status.Decision, p.Status.GetJobs()
 		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
 		case isHurt && explain.ConditionOf(p.Status.Conditions, v1alpha1.SaturatedCondition) != nil:
-		case p.Status.Jobs > d.Desired: // accepted, or known of without a scale set
+		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
-				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(p.Status.Jobs, "job"), d.Reason),
+				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
 				since:   d.Time.Time, do: explain.Remedy(poolKind, v1alpha1.MaxReachedReason),
 			})
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{
 				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(p.Status.Jobs, "job"), explain.RunnersWords(p.Status.Runners)),
+				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), explain.RunnersWords(p.Status.Runners)),
 				since:   d.Time.Time, do: explainPool,
 			})
 		}

@@ -78,7 +78,7 @@ func (s *Snapshot) addPool(name string) {
 	p.Labels = map[string]string{v1alpha1.SourceLabel: "pools"}
 	p.Spec.ConnectionRef.Name, p.Spec.Scale.Max = "acme", new(int32(10))
 	p.Status = v1alpha1.RunnerPoolStatus{
-		ObservedGeneration: 1, Jobs: 2, Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
+		ObservedGeneration: 1, Jobs: new(int32(2)), Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
 		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: new(int32(10)), Idle: 1}},
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
@@ -108,7 +108,7 @@ var pages = map[string]func() *Snapshot{
 		s.Connections[0].Status.Outage = &v1alpha1.GitHubOutage{Code: 500, NextAttempt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
 		for i := range s.Pools {
 			p := &s.Pools[i]
-			p.Status.Jobs, p.Status.Runners = 4, v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
+			p.Status.Jobs, p.Status.Runners = new(int32(4)), v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
 			fails(&p.Status.Conditions, v1alpha1.GitHubUnavailableReason, fmt.Sprintf("scale set: listening: opening the message session of scale set %d: GitHub answered 500", i))
 			fails(&s.ScaleSets[i].Status.Conditions, v1alpha1.GitHubUnavailableReason, "listening: GitHub answered 500")
 			is(&s.ScaleSets[i].Status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
@@ -137,7 +137,7 @@ var pages = map[string]func() *Snapshot{
 	"suspended-while-jobs-wait": func() *Snapshot {
 		s := calm(1)
 		p := &s.Pools[0]
-		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, 0, 3, v1alpha1.RunnerCounts{}
+		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, new(int32(0)), 3, v1alpha1.RunnerCounts{}
 		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		return s
 	},
@@ -162,7 +162,7 @@ var pages = map[string]func() *Snapshot{
 		s := calm(3)
 		s.Connections[0].Status.FormerCredentials = true
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them`)
-		s.Pools[2].Status.Jobs = 4
+		s.Pools[2].Status.Jobs = new(int32(4))
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
 		return s
 	},
@@ -191,6 +191,8 @@ var pages = map[string]func() *Snapshot{
 		s.Sources[0].Annotations = map[string]string{"reconcile.fluxcd.io/requestedAt": noon.Add(-3 * time.Minute).Format(time.RFC3339Nano)}
 		return s
 	},
+	"never-counted":  func() *Snapshot { return uncounted(2) },
+	"counts-nothing": func() *Snapshot { return uncounted(1) },
 	"mixed": mixed,
 	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
 		s := calm(2)
@@ -198,7 +200,7 @@ var pages = map[string]func() *Snapshot{
 			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
 				"PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
 		}
-		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = 5, 5, ago(20*time.Minute)
+		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = new(int32(5)), 5, ago(20*time.Minute)
 		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
 		s.Sources[0].Status.CommitStatus = &v1alpha1.CommitStatusFailure{
 			Message: "writing check runs wants the permission checks: write, and the repository among those of the credentials: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
@@ -263,6 +265,14 @@ var pages = map[string]func() *Snapshot{
 	},
 }
 
+// uncounted has so many pools, of the first of which the jobs were never counted.
+func uncounted(pools int) *Snapshot {
+	s := calm(pools)
+	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
+	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" is not there`)
+	return s
+}
+
 // mixed has several causes at once, one of them in three namespaces' objects.
 func mixed() *Snapshot {
 	s := calm(8)
@@ -272,7 +282,7 @@ func mixed() *Snapshot {
 		fails(&s.Pools[i].Status.Conditions, v1alpha1.PolicyFailedReason, message)
 		is(&s.Pools[i].Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 	}
-	s.Pools[2].Status.Jobs = 5
+	s.Pools[2].Status.Jobs = new(int32(5))
 	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
 	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
 	s.Pools[2].Status.Failures = []v1alpha1.RunnerFailure{{
@@ -283,10 +293,10 @@ func mixed() *Snapshot {
 	for i := range 4 {
 		s.addRunner(fmt.Sprintf("linux-04-%d", i), "linux-04", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, fmt.Sprintf("Unschedulable: 0/%d nodes are available", i+2))
 	}
-	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = 6, 7
-	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = 14, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = new(int32(6)), 7
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = new(int32(14)), v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
-	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = 10, 4
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = new(int32(10)), 4
 	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
 	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")

@@ -187,11 +187,22 @@ func (p *Page) totals() string {
 	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
 		return text
 	}
-	text += ". " + explain.RunnersWords(p.Totals.Runners) + ". " + wording.Count(p.Totals.Jobs, "job")
-	if p.Totals.Waiting > 0 {
-		text += fmt.Sprintf(", %d of them without a runner", p.Totals.Waiting)
+	return text + ". " + explain.RunnersWords(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
+}
+
+// jobs says how many there are, as far as they were counted.
+func (t *Totals) jobs() string {
+	text, of := wording.Count(t.Jobs, "job"), wording.Count(t.JobsUnknown, "pool")
+	if t.JobsUnknown == t.Pools && t.Jobs == 0 && t.Pools > 0 {
+		return "The jobs of " + of + " aren't known"
 	}
-	return text + "."
+	if t.Waiting > 0 {
+		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
+	}
+	if t.JobsUnknown > 0 {
+		text += "; the jobs of " + of + " aren't known"
+	}
+	return text
 }
 
 // poolsRead is what pools are called among what could not be looked at.
