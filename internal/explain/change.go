@@ -121,6 +121,8 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready.Message)
+	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
+		return UnreadRemedy(poolKind)
 	case ready.Reason == v1alpha1.GitHubUnavailableReason:
 		return f.ofOutage()
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:

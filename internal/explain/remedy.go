@@ -56,11 +56,12 @@ var remedies = map[string]string{
 	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push." + revisionRunsOn,
 	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or correct its spec.path.",
 	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
-	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
+	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line." + lastHolds,
 }
 
 // kinds whose reasons ask for something else than a pool's.
 const (
+	poolKind       = "RunnerPool"
 	sourceKind     = "PoolSource"
 	connectionKind = "GitHubConnection"
 	scaleSetKind   = "ScaleSet"
@@ -85,6 +86,22 @@ var remediesOf = map[string]map[string]string{
 		v1alpha1.InvalidSpecReason: "Delete the Runner: its pool makes those that it needs.",
 	},
 }
+
+// untilRead is what holds of an object until its fields can be read.
+var untilRead = map[string]string{
+	poolKind:              " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
+	sourceKind:            revisionRunsOn,
+	"RunnerPolicy":        lastHolds,
+	"ClusterRunnerPolicy": lastHolds,
+}
+
+// UnreadRemedy says what to do about an object of a kind with fields that can't be read: nobody acts on any of it.
+func UnreadRemedy(kind string) string {
+	return "Correct the field that the message names." + untilRead[kind]
+}
+
+// lastHolds ends what is to be done about a policy that can't be asked.
+const lastHolds = " Its pools keep what was decided last."
 
 // revisionRunsOn ends what is to be done about a source that applied a revision before.
 const revisionRunsOn = " The last good revision runs on."
@@ -179,7 +196,11 @@ func RunnerRemedy(r *Runner) string {
 	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
 		return OutageRemedy(r.Object.Status.Outage)
 	}
-	if r.Cause == v1alpha1.CauseGitHub || Forged(r.Object) != nil {
+	never := NeverStarts(r.Object)
+	if never != nil && r.Object.Unreadable() != nil {
+		return UnreadRemedy(runnerKind)
+	}
+	if r.Cause == v1alpha1.CauseGitHub || never != nil {
 		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && Remedy(runnerKind, ready.Reason) != "" {
 			return Remedy(runnerKind, ready.Reason)
 		}

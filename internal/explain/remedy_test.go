@@ -29,6 +29,28 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	}
 }
 
+// Of an object that can't be read nothing holds, and who made it isn't known.
+func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
+	for unread, want := range map[string]struct{ pool, runner string }{
+		"":       {"Meanwhile the fields that can be read hold", "Delete the Runner"},
+		"spec.x": {"Until then nothing is decided on the pool", "Correct the field that the message names."},
+	} {
+		r := runnerOf("linux-1", v1alpha1.RunnerPending, "", "")
+		r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason}}
+		f := facts(func(f *PoolFacts) { f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, "spec.x: no") })
+		if unread != "" {
+			r.Object.Fields, f.Pool.Fields = []string{unread}, []string{unread}
+		}
+		pool, err := Pool(f)
+		if runner := OfRunner(RunnerFacts{Runner: r, Now: noon}); err != nil || len(runner.Changes) != 1 || !strings.Contains(runner.Changes[0], want.runner) {
+			t.Errorf("%q: %v, runner: %q", unread, err, runner.Changes)
+		}
+		if len(pool.Changes) != 1 || !strings.Contains(pool.Changes[0], want.pool) {
+			t.Errorf("%q: pool: %q", unread, pool.Changes)
+		}
+	}
+}
+
 // Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
 func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {

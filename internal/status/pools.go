@@ -38,19 +38,19 @@ func checkPools(v view, causes map[object]string) symptoms {
 		p := &v.Pools[i]
 		s := seen{ofPool(p), p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt}
 		all = append(all, checkLook(v, s)...)
-		all = append(all, checkConditions(v, p, s.ready(), causes)...)
+		all = append(all, checkConditions(v, p, s, causes)...)
 		all = append(all, checkDemand(p)...)
 	}
 	return all
 }
 
 // checkConditions finds what the conditions of a pool say, each reason once.
-func checkConditions(v view, p *v1alpha1.RunnerPool, ready *explain.Condition, causes map[object]string) symptoms {
+func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[object]string) symptoms {
 	var all symptoms
 	said := map[string]bool{v1alpha1.SucceededReason: true, v1alpha1.ProgressingReason: true}
-	if isAmiss(ready) {
+	if ready := look.ready(); isAmiss(ready) {
 		said[ready.Reason] = true
-		all = append(all, causeOf(v, p, conditionOf(ofPool(p), ready), causes))
+		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := explain.ConditionOf(p.Status.Conditions, c.name)

@@ -36,10 +36,13 @@ func checkRunners(v view, known symptoms) symptoms {
 		r := &v.Runners[i]
 		s := &r.Status
 		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
-		if why := explain.Forged(r); why != nil {
-			forged := conditionOf(object{runnerKind, r.Namespace, r.Name}, why)
-			forged.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
-			all = append(all, forged)
+		if why := explain.NeverStarts(r); why != nil {
+			never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
+			never.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
+			if r.Unreadable() != nil {
+				never.rank.what = "a runner whose spec can't be read isn't started"
+			}
+			all = append(all, never)
 		}
 		if !isStuck || s.Cause == "" || s.Cause == v1alpha1.CauseRemoved || !r.DeletionTimestamp.IsZero() {
 			continue

@@ -193,7 +193,8 @@ var pages = map[string]func() *Snapshot{
 	},
 	"never-counted":  func() *Snapshot { return uncounted(2) },
 	"counts-nothing": func() *Snapshot { return uncounted(1) },
-	"mixed": mixed,
+	"unreadable":     unreadable,
+	"mixed":          mixed,
 	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
 		s := calm(2)
 		for i := range s.Pools {
@@ -270,6 +271,30 @@ func uncounted(pools int) *Snapshot {
 	s := calm(pools)
 	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
 	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" is not there`)
+	return s
+}
+
+// unreadable has an object of each kind with a field that can't be read, and a runner that somebody made by hand.
+func unreadable() *Snapshot {
+	s := calm(2)
+	fail := func(unread *v1alpha1.Unread, conditions *[]metav1.Condition, reason string, fields ...string) {
+		unread.Fields = fields
+		fails(conditions, reason, strings.Join(fields, "\n"))
+	}
+	const invalid = v1alpha1.InvalidSpecReason
+	c, src, p := &s.Connections[0], &s.Sources[0], &s.Policies[0]
+	fail(&c.Unread, &c.Status.Conditions, invalid, "spec.webhook.hookID: json: cannot unmarshal string into Go value of type int64")
+	fail(&src.Unread, &src.Status.Conditions, invalid, `spec.timeout: time: invalid duration "99999999999h"`)
+	fail(&p.Unread, &p.Status.Conditions, v1alpha1.PolicyInvalidReason, `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`)
+	fail(&s.Pools[0].Unread, &s.Pools[0].Status.Conditions, invalid, `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity`, `spec.scale.idleTimeout: time: invalid duration "banana"`)
+	fail(&s.ScaleSets[1].Unread, &s.ScaleSets[1].Status.Conditions, invalid, "spec.labels[0]: json: cannot unmarshal number into Go value of type string")
+	s.ScaleSets = append(s.ScaleSets, s.ScaleSets[1])
+	s.ScaleSets[2].ObjectMeta, s.ScaleSets[2].Spec.PoolRef.Name = of("ci", "gone"), "gone"
+	for _, name := range []string{"unread", "by-hand"} {
+		s.addRunner(name, "linux-02", v1alpha1.RunnerPending, "", "")
+	}
+	fail(&s.Runners[0].Unread, &s.Runners[0].Status.Conditions, invalid, "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64")
+	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not make this runner; it is not started`)
 	return s
 }
 

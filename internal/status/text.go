@@ -39,7 +39,7 @@ func (p Page) Text() string {
 			continue
 		}
 		if f.Message != "" {
-			line("          says: %s", wording.TruncateRunes(wording.FirstLine(strings.TrimSpace(f.Message)), maxMessage))
+			line("          says: %s", wording.TruncateRunes(strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "; "), maxMessage))
 		}
 		if l := f.LastFailure; l != nil {
 			line("          last: %s, %s", clock(&l.Time, p.Time.Time), wording.TruncateRunes(l.String(), maxMessage))
