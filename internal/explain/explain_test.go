@@ -107,6 +107,18 @@ func hard(f *PoolFacts) {
 	}
 }
 
+// denied has policies deny the first template that the pool ever had.
+func denied(f *PoolFacts) {
+	s := &f.Pool.Status
+	s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
+	s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
+		Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
+		Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},
+	}}}
+	f.ready(metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
+	f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
+}
+
 func runnerOf(name string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) Runner {
 	r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, CreationTimestamp: ago(3 * time.Minute)}}
 	r.Spec.PoolRef.Name, r.Spec.Revision = "linux", "linux-6f1c"
@@ -142,16 +154,7 @@ func TestPool(t *testing.T) {
 			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
 				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
 		},
-		"pool-denied": func(f *PoolFacts) {
-			s := &f.Pool.Status
-			s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
-			s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
-				Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
-				Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},
-			}}}
-			f.ready(metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
-			f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
-		},
+		"pool-denied": denied,
 		"pool-policy-failed": func(f *PoolFacts) {
 			bounded(f)
 			message := "the last decision stays in force: RunnerPolicy/ci/pools: EvaluationError: policies/limits.rego:9:3: division by zero\nClusterRunnerPolicy/guard: NotLoaded: gone"

@@ -82,6 +82,10 @@ func TestJob(t *testing.T) {
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
 			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		}},
+		"job-denied": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1] = facts(denied)
+		}},
 		"job-no-pool": {"https://ghes.example:8443/acme/app/actions/runs/123", func(f *JobFacts) {
 			f.Unknown = []string{"pools of other namespaces than ci: forbidden"}
 			delete(f.Connections, "ci/big")

@@ -320,7 +320,8 @@ func (a *PoolAnswer) numbers(p *page) {
 		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
 	}
 	if d == nil {
-		p.line(0, "Nothing was decided on it yet: it starts no runners and accepts no jobs.")
+		why := undecided(a.Template)
+		p.line(0, "%s: it starts no runners and accepts no jobs.", strings.ToUpper(why[:1])+why[1:])
 		return
 	}
 	p.line(0, "%s", a.target())
@@ -328,6 +329,14 @@ func (a *PoolAnswer) numbers(p *page) {
 	if a.since != nil {
 		p.line(0, "Several decisions within a minute, from %s on; this is the last.", stamp(a.since.Time))
 	}
+}
+
+// undecided says why no number of runners was ever decided.
+func undecided(v *v1alpha1.TemplateVerdict) string {
+	if v != nil && !v.Allowed {
+		return "policies deny its pod template"
+	}
+	return "nothing was decided on it yet"
 }
 
 // target writes the desired runners, and the most runners or jobs.

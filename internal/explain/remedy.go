@@ -29,7 +29,7 @@ var remedies = map[string]string{
 	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
 	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
 	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
-	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it. A former template that policies allow goes on.",
+	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it.",
 	v1alpha1.RolledBackReason:            "Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of the new one failed, and the former one is in force again.",
 	v1alpha1.UpdateHeldReason:            "Set spec.update.paused to false, or change the policy that holds the update.",
 	v1alpha1.RunnerOutdatedReason:        "Update the runner in the pool's image.",
@@ -136,7 +136,12 @@ const ifMeant = "If this is meant: "
 
 // RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done.
 func RemedyFor(kind string, c *Condition) string {
-	if kind != sourceKind {
+	switch {
+	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason && strings.Contains(c.Message, " goes on: "):
+		return Remedy(kind, c.Reason) + " The revision before goes on."
+	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
+		return Remedy(kind, c.Reason) + " Until then the pool starts no runners and accepts no jobs."
+	case kind != sourceKind:
 		return Remedy(kind, c.Reason)
 	}
 	for _, s := range saying {

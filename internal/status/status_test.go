@@ -352,6 +352,20 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// Without a former template nothing goes on.
+func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
+	for message, want := range map[string]string{
+		"spec.template.spec.hostNetwork: no":                       "Until then the pool starts no runners and accepts no jobs.",
+		"revision linux-1 goes on: spec.template.spec.hostPID: no": "The revision before goes on.",
+	} {
+		s := calm(1)
+		fails(&s.Pools[0].Status.Conditions, v1alpha1.PolicyDeniedReason, message)
+		if found := Look(s).Findings; len(found) != 1 || !strings.HasSuffix(found[0].Do, "allow it. "+want) {
+			t.Errorf("%s: found %+v", message, found)
+		}
+	}
+}
+
 // What was never applied doesn't run on.
 func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
