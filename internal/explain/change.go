@@ -31,7 +31,7 @@ var causes = []struct {
 	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
 	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
 	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the log of its container, which ends before it has a job: spec.keepFailed keeps the last such pod for ten minutes."},
+	{v1alpha1.CauseCrash, "Look at the log of the runner's container, which ends before it has a job. With spec.keepFailed: true in the pool, the last pod that failed is kept for ten minutes: set it if it isn't."},
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
@@ -87,26 +87,22 @@ func (f *PoolFacts) blockers() []string {
 	if words := f.unready(ready); words != "" {
 		all = append(all, words)
 	}
-	if ready != nil && ready.Reason == v1alpha1.RunnersFailingReason {
-		all = append(all, f.ofFailures()...)
-	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
 	}
 	return all
 }
 
-// ofFailures says what to do about the last failure, unless a runner that is still there tells of it.
-func (f *PoolFacts) ofFailures() []string {
+// untold is the cause of the last failure, unless a runner that is still there tells of it.
+func (f *PoolFacts) untold() v1alpha1.RunnerCause {
 	if len(f.Pool.Status.Failures) == 0 {
-		return nil
+		return ""
 	}
 	last := f.Pool.Status.Failures[0].Cause
-	isTold := slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last })
-	if isTold || CauseRemedy(last) == "" || last == v1alpha1.CauseCrash && f.Kept != "" {
-		return nil
+	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) {
+		return ""
 	}
-	return []string{CauseRemedy(last)}
+	return last
 }
 
 // unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
@@ -123,6 +119,8 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return f.fixConnection(ready.Message)
 	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
 		return UnreadRemedy(poolKind)
+	case ready.Reason == v1alpha1.RunnersFailingReason:
+		return FailingRemedy(f.untold())
 	case ready.Reason == v1alpha1.GitHubUnavailableReason:
 		return f.ofOutage()
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:

@@ -249,10 +249,7 @@ func (c *Candidate) rank() int {
 
 // situation reports whether a pool accepts jobs, and says why not, or how many more.
 func (f *PoolFacts) situation() (open bool, words string) {
-	d, none, why := f.Pool.Status.Decision, "accepts no jobs", ""
-	if f.isREST() {
-		none = "starts no runners"
-	}
+	d, none, why := f.Pool.Status.Decision, f.none(), ""
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
 		why = ready.words()
 	}
@@ -275,6 +272,21 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		words += "; it isn't ready: " + why
 	}
 	return !isFull, words
+}
+
+// none says that a pool takes no more jobs, and how many it has that no runner works on.
+func (f *PoolFacts) none() string {
+	has, s := "", &f.Pool.Status
+	if n := known(s.Jobs, s.Decision); n != nil && *n > s.Runners.Busy {
+		has = fmt.Sprintf("has %s without a runner yet, and ", wording.Count(*n-s.Runners.Busy, "job"))
+	}
+	switch {
+	case f.isREST():
+		return has + "starts no runners"
+	case has != "":
+		return has + "accepts no more"
+	}
+	return "accepts no jobs"
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.

@@ -82,6 +82,16 @@ func TestJob(t *testing.T) {
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
 			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		}},
+		"job-failing": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			p := &f.Pools[1]
+			p.Pool.Status.Decision.Announced = 0
+			p.ready(metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1))")
+		}},
+		"job-session-closed": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1].ScaleSet = &v1alpha1.ScaleSet{}
+		}},
 		"job-denied": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
 			f.Pools[1] = facts(denied)

@@ -76,10 +76,10 @@ func (all symptoms) pools() map[string]bool {
 	pools := map[string]bool{}
 	for _, s := range all {
 		if s.of.kind == poolKind {
-			pools[s.of.key()] = pools[s.of.key()] || !s.goOn
+			pools[s.of.key()] = pools[s.of.key()] || s.keepsJobs()
 		}
 		for _, p := range s.pools {
-			pools[p] = pools[p] || !s.goOn
+			pools[p] = pools[p] || s.keepsJobs()
 		}
 	}
 	return pools

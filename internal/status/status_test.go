@@ -366,6 +366,24 @@ func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	}
 }
 
+// A job waits for one cause: not for a policy whose last decision holds.
+func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
+	for reason, want := range map[string]int32{v1alpha1.PolicyFailedReason: 0, v1alpha1.RolledBackReason: 0, v1alpha1.PolicyPendingReason: 3} {
+		s := calm(1)
+		p := &s.Pools[0].Status
+		p.Jobs = new(int32(5))
+		fails(&p.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed")
+		is(&p.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, reason, "limits.rego:3")
+		fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3")
+		for _, f := range Look(s).Findings {
+			isFailing := f.Reason == v1alpha1.RunnersFailingReason
+			if isFailing && f.Hurts.Jobs != 3 || !isFailing && f.Hurts.Pools > 0 && f.Hurts.Jobs != want {
+				t.Errorf("%s: %s hurts %+v", reason, f.Reason, f.Hurts)
+			}
+		}
+	}
+}
+
 // What was never applied doesn't run on.
 func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {

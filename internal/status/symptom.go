@@ -85,6 +85,11 @@ func (all symptoms) at(now time.Time) symptoms {
 	return found
 }
 
+// keepsJobs reports whether jobs of a pool wait for it: not while what was decided last holds, or the former template is in force.
+func (s *symptom) keepsJobs() bool {
+	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
+}
+
 // causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool goes on.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
