@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,7 +46,7 @@ func (f *PoolFacts) changes() []string {
 	if f.observes() {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
-	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
+	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(numbers...), f.starting(), f.ofUpdate())
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
@@ -155,15 +156,21 @@ func denialWords(d v1alpha1.PolicyFinding) string {
 	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(cmp.Or(d.Remediation, d.Message), "."), d.Rule)
 }
 
-// bounds say what would change the limits.
-func (f *PoolFacts) bounds() []string {
+// MaxRemedy says what to do about a pool that is full.
+func MaxRemedy(p *v1alpha1.RunnerPool, now time.Time) string {
+	f := PoolFacts{Pool: p, Now: now}
+	return cmp.Or(strings.Join(f.bounds("max"), " "), remedies[v1alpha1.MaxReachedReason])
+}
+
+// bounds say what would change some of the limits.
+func (f *PoolFacts) bounds(fields ...string) []string {
 	d := f.Pool.Status.Decision
 	if d == nil || d.Limits == nil {
 		return nil
 	}
 	var all []string
-	for _, l := range f.limits(d) {
-		for _, b := range l.Rules {
+	for _, b := range d.Limits.Bounds {
+		if slices.Contains(fields, b.Field) {
 			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
@@ -180,13 +187,13 @@ func (f *PoolFacts) raise(wanted int64) []string {
 	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
 	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
 	case by != "":
-		words := fmt.Sprintf("Raise max of the schedule %s, now %s: %s.", by, wording.Max(f.declared().Max), asks)
+		words := fmt.Sprintf("Raise max of the schedule %s, now %s, or wait: %s.", by, wording.Max(f.declared().Max), asks)
 		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
 			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
 		return []string{words}
 	case scale.Max != nil:
-		return []string{fmt.Sprintf("Raise spec.scale.max, now %d: %s.", *scale.Max, asks)}
+		return []string{fmt.Sprintf("Raise spec.scale.max, now %d, or wait: %s.", *scale.Max, asks)}
 	}
 	return nil
 }
@@ -206,6 +213,9 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 		if p.Policy == b.Rule.Policy && p.Source != "" {
 			words += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
 		}
+	}
+	if b.Field == "max" {
+		words += ", or wait"
 	}
 	return words + "."
 }

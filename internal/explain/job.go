@@ -201,7 +201,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		c.Changes = slices.Concat(f.blockers(), c.starting)
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
-		c.Changes = append(c.Changes, f.bounds()...)
+		c.Changes = append(c.Changes, f.bounds(numbers...)...)
 	}
 	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
 	return c

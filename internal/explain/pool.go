@@ -14,6 +14,9 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
+// numbers are the fields of spec.scale that limit a pool.
+var numbers = []string{"min", "max", "idle"}
+
 // recent is how many entries of the history an answer about now has at most.
 const recent = 5
 
@@ -195,9 +198,9 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 		return nil
 	}
 	var limits []Limit
-	numbers := d.Limits.Numbers()
-	for _, field := range []string{"min", "max", "idle"} {
-		l := Limit{Field: field, Decided: *numbers.Number(field)}
+	decided := d.Limits.Numbers()
+	for _, field := range numbers {
+		l := Limit{Field: field, Decided: *decided.Number(field)}
 		for _, b := range d.Limits.Bounds {
 			if b.Field == field {
 				l.Declared, l.Rules = &b.Declared, append(l.Rules, b)

@@ -86,7 +86,9 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 		s = s.ofQuota(p.Namespace)
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
-	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:
+	case v1alpha1.MaxReachedReason:
+		s.key, s.do = s.reason, explain.MaxRemedy(p, v.Now)
+	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
 		s.key = s.reason // each has its own message
 	case v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
@@ -152,7 +154,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
 				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
-				since:   d.Time.Time, do: explain.Remedy(poolKind, v1alpha1.MaxReachedReason),
+				since:   d.Time.Time, do: explain.MaxRemedy(p, v.Now),
 			})
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{

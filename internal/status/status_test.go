@@ -366,6 +366,30 @@ func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	}
 }
 
+// Raising spec.scale.max has no effect where a rule bounds it, and who is to raise what differs from pool to pool.
+func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
+	s := calm(2)
+	full := func(p *v1alpha1.RunnerPoolStatus) {
+		p.Jobs, p.Waiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+	}
+	advises := func(want string) {
+		t.Helper()
+		if found := Look(s).Findings; len(found) != 1 || found[0].Do != want {
+			t.Errorf("want %q, found %+v", want, found)
+		}
+	}
+	full(&s.Pools[0].Status)
+	advises("Raise spec.scale.max, now 10, or wait: jobs and idle runners together ask for 15.")
+	s.Pools[0].Status.Decision.Limits.Bounds = []v1alpha1.LimitBound{
+		{Field: "idle", Declared: 2, Value: 1, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
+		{Field: "max", Declared: 20, Value: 10, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
+	}
+	advises("Raising spec.scale.max above 10 has no effect: the rule RunnerPolicy/ci/limits corral.scaling.limit bounds it; change it, or ask its owner, or wait.")
+	full(&s.Pools[1].Status)
+	advises("Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.")
+}
+
 // A job waits for one cause: not for a policy whose last decision holds.
 func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
 	for reason, want := range map[string]int32{v1alpha1.PolicyFailedReason: 0, v1alpha1.RolledBackReason: 0, v1alpha1.PolicyPendingReason: 3} {
