@@ -50,6 +50,9 @@ func (f *PoolFacts) changes() []string {
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
+	if f.Applied.isFalse() {
+		all = append(all, fmt.Sprintf("PoolSource %s: %s", f.Source, RemedyFor(sourceKind, f.Applied)))
+	}
 	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
 		all = append(all, c.Message+".")
 	}
@@ -113,11 +116,11 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	case ready == nil:
 		return ""
 	case f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason)): // it may go on with what it had
-		return f.fixConnection(f.Connection.words())
+		return f.fixConnection(f.Connection)
 	case ready.Status == metav1.ConditionTrue:
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
-		return f.fixConnection(ready.Message)
+		return f.fixConnection(ready)
 	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
 		return UnreadRemedy(poolKind)
 	case ready.Reason == v1alpha1.RunnersFailingReason:
@@ -143,8 +146,9 @@ func (f *PoolFacts) ofOutage() string {
 	return OutageRemedy(nil)
 }
 
-func (f *PoolFacts) fixConnection(why string) string {
-	return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
+// fixConnection says what to do about the pool's connection, by its condition.
+func (f *PoolFacts) fixConnection(c *Condition) string {
+	return fmt.Sprintf("GitHubConnection %s (%s): %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), c.words(), RemedyFor(connectionKind, c))
 }
 
 // denialWords say what to change of a template.

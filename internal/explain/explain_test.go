@@ -150,6 +150,19 @@ func TestPool(t *testing.T) {
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
 		},
+		"pool-definitions-held": func(f *PoolFacts) {
+			f.Source = "ci/pools"
+			f.Applied = &Condition{
+				Status: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Since: ago(time.Hour),
+				Message: "It would remove the only pool, linux\nNothing was applied. If this is meant: kubectl annotate poolsource -n ci pools --overwrite corral.dev/allow-prune=main@sha1:1234",
+			}
+		},
+		"pool-former-credentials": func(f *PoolFacts) {
+			f.Connection = &Condition{
+				Status: metav1.ConditionFalse, Reason: v1alpha1.CredentialsMissingReason, Since: ago(time.Hour),
+				Message: "Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them",
+			}
+		},
 		"pool-undrainable": func(f *PoolFacts) {
 			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
 				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")

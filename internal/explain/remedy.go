@@ -77,7 +77,7 @@ var remediesOf = map[string]map[string]string{
 	},
 	connectionKind: {
 		v1alpha1.SuspendedReason:   "Set spec.suspend to false once: its credentials were never verified.",
-		v1alpha1.InvalidSpecReason: "Correct the connection's URL, keys or proxy: the message says what can't be.",
+		v1alpha1.InvalidSpecReason: "Correct the connection's spec, keys or proxy: the message says what can't be.",
 	},
 	scaleSetKind: {
 		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",

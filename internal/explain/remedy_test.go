@@ -64,11 +64,11 @@ func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 		"403":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
 		"no answer":                    {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
 		"unknown":                      {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
-		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
+		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "GitHubConnection ci/acme (CredentialsRefused: GitHub said so): Put good credentials into", "Put good credentials into the connection's Secret"},
 		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put good credentials into the connection's Secret", "Put good credentials into the connection's Secret"},
 		"200, of no use":               {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 200}, "githubstatus.com", "githubstatus.com"},
 		"made by hand":                 {v1alpha1.InvalidSpecReason, nil, "Correct spec", "Delete the Runner"},
-		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
+		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "GitHubConnection ci/acme (PermissionMissing: GitHub said so): Grant the App", "Grant the App or the token the right"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "GitHub said so")

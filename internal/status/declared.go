@@ -45,7 +45,7 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 		s.pools = nil // its pools go on
 	}
 	if c.Status.FormerCredentials {
-		s.do += " Until then don't restart the controller: pools go on with the former ones, and a restart stops them."
+		s.do += " Until then don't restart the controller."
 	}
 	return s
 }

@@ -285,7 +285,7 @@ func unreadable() *Snapshot {
 	c, src, p := &s.Connections[0], &s.Sources[0], &s.Policies[0]
 	fail(&c.Unread, &c.Status.Conditions, invalid, "spec.webhook.hookID: json: cannot unmarshal string into Go value of type int64")
 	fail(&src.Unread, &src.Status.Conditions, invalid, `spec.timeout: time: invalid duration "99999999999h"`)
-	fail(&p.Unread, &p.Status.Conditions, v1alpha1.PolicyInvalidReason, `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`)
+	fail(&p.Unread, &p.Status.Conditions, v1alpha1.PolicyInvalidReason, `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`, "The pools that it binds keep what was decided last")
 	fail(&s.Pools[0].Unread, &s.Pools[0].Status.Conditions, invalid, `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity`, `spec.scale.idleTimeout: time: invalid duration "banana"`)
 	fail(&s.ScaleSets[1].Unread, &s.ScaleSets[1].Status.Conditions, invalid, "spec.labels[0]: json: cannot unmarshal number into Go value of type string")
 	s.ScaleSets = append(s.ScaleSets, s.ScaleSets[1])

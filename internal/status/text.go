@@ -5,6 +5,7 @@ package status
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ func (p Page) Text() string {
 			continue
 		}
 		if f.Message != "" {
-			line("          says: %s", wording.TruncateRunes(strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "; "), maxMessage))
+			line("          says: %s", wording.TruncateRunes(problems(f.Message), maxMessage))
 		}
 		if l := f.LastFailure; l != nil {
 			line("          last: %s, %s", clock(&l.Time, p.Time.Time), wording.TruncateRunes(l.String(), maxMessage))
@@ -65,6 +66,14 @@ func (p Page) Text() string {
 		line("%s", words)
 	}
 	return b.String()
+}
+
+// meanwhile is the last line of a message that says what goes on: what to do says it, too.
+var meanwhile = regexp.MustCompile(`\n(Nothing|What was applied|The pools that it binds) [^\n]*$`)
+
+// problems are what a message says is wrong, in one line.
+func problems(message string) string {
+	return strings.ReplaceAll(meanwhile.ReplaceAllString(strings.TrimSpace(message), ""), "\n", "; ")
 }
 
 // printable replaces what isn't to be printed: messages are anybody's.
