@@ -46,7 +46,8 @@ func (f *PoolFacts) changes() []string {
 	if f.observes() {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
-	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(numbers...), f.starting(), f.ofUpdate())
+	_, starting := f.starting()
+	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(numbers...), starting, f.ofUpdate())
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
 	}
@@ -137,13 +138,17 @@ func (f *PoolFacts) unready(ready *Condition) string {
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
 func (f *PoolFacts) ofOutage() string {
-	switch {
-	case f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
-		return OutageRemedy(f.ScaleSet.Status.Outage)
-	case slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
+	var outage *v1alpha1.GitHubOutage
+	if f.ScaleSet != nil {
+		outage = f.ScaleSet.Status.Outage
+	}
+	remedy := OutageRemedy(outage)
+	if slices.ContainsFunc(f.Runners, func(r Runner) bool {
+		return r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(&r) == remedy)
+	}) {
 		return ""
 	}
-	return OutageRemedy(nil)
+	return remedy
 }
 
 // fixConnection says what to do about the pool's connection, by its condition.
@@ -224,28 +229,31 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 	return words + "."
 }
 
-// starting says why runners don't start, by cause.
-func (f *PoolFacts) starting() []string {
-	var all []string
+// starting counts the runners that don't start, and says why not, by cause.
+func (f *PoolFacts) starting() (stuck int, all []string) {
 	for _, c := range causes {
-		n, says, remedy, verb := 0, "", "", "doesn't start"
+		n, says, remedy := 0, "", ""
 		for i := range f.Runners {
 			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if n > 1 {
-			verb = "don't start"
-		}
-		if n > 0 {
+		if stuck += n; n > 0 {
 			if !strings.HasPrefix(says, string(c.cause)) {
 				says = with(string(c.cause), says)
 			}
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, says, remedy))
+			all = append(all, fmt.Sprintf("%s (%s): %s", dontStart(n), says, remedy))
 		}
 	}
-	return all
+	return stuck, all
+}
+
+func dontStart(runners int) string {
+	if runners == 1 {
+		return "1 runner doesn't start"
+	}
+	return fmt.Sprintf("%d runners don't start", runners)
 }
 
 // ofUpdate says what would let an update go on.

@@ -78,10 +78,9 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open bool // accepts jobs
-	// starting says why its runners don't start.
-	starting []string
-	sources  []string // of a REST pool that counts no events: what sets the number of its runners
+	open    bool     // accepts jobs
+	stuck   int      // runners that don't start
+	sources []string // of a REST pool that counts no events: what sets the number of its runners
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -197,8 +196,8 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		return c
 	}
 	if !c.open || c.Jobs > c.Runners.Busy {
-		c.starting = f.starting()
-		c.Changes = slices.Concat(f.blockers(), c.starting)
+		stuck, starting := f.starting()
+		c.stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds(numbers...)...)
@@ -269,10 +268,13 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		words += f.maxWords()
 	}
 	if why != "" {
-		words += "; it isn't ready: " + why
+		words += notReady + why
 	}
 	return !isFull, words
 }
+
+// notReady begins why a pool isn't ready, after how many jobs it accepts.
+const notReady = "; it isn't ready: "
 
 // none says that a pool takes no more jobs, and how many it has that no runner works on.
 func (f *PoolFacts) none() string {
@@ -372,9 +374,15 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 	} else if i >= 0 {
 		where := "GitHub has not assigned it there, or did a moment ago"
 		if c := &fit[i]; c.Jobs > c.Runners.Busy {
-			where = strings.Join(append([]string{"it may be one of those without a runner"}, c.starting...), ". ")
+			if where = "it may be one of those without a runner"; c.stuck > 0 {
+				where += "; " + dontStart(c.stuck) + ": see below"
+			}
 		}
-		return fmt.Sprintf("%s RunnerPool %s %s: if it waits, %s.", a.nobody(), fit[i].Pool, fit[i].Situation, strings.TrimSuffix(where, "."))
+		situation, _, isUnready := strings.Cut(fit[i].Situation, notReady)
+		if isUnready {
+			situation += "; it isn't ready"
+		}
+		return fmt.Sprintf("%s RunnerPool %s %s. If it waits, %s.", a.nobody(), fit[i].Pool, situation, where)
 	}
 	only := ""
 	if len(a.runsOn) == 0 {
@@ -415,10 +423,15 @@ func (a *JobAnswer) beyond() []string {
 	}
 	groups := map[string]bool{}
 	for _, c := range a.Pools {
+		hasWorked := slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool }) // so the repository may use its group
+		groups[c.RunnerGroup] = groups[c.RunnerGroup] || hasWorked
+	}
+	for _, c := range a.Pools {
+		isGone := c.Ready.isFalse() && c.Ready.Reason == v1alpha1.RunnerGroupNotFoundReason
 		if !c.Certain {
 			all = append(all, fmt.Sprintf("whether %s belongs to %s", strings.Split(a.Repository, "/")[0], c.Serves))
 		}
-		if !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
+		if !isGone && !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
 			groups[c.RunnerGroup] = true
 			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
 		}

@@ -82,6 +82,21 @@ func TestJob(t *testing.T) {
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
 			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		}},
+		"job-group-missing": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1].Pool.Status.Decision.Announced = 0
+			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" is not there`)
+		}},
+		"job-stuck": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			p := &f.Pools[1]
+			p.Runners = []Runner{runnerOf("linux-2", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "registering runner: GitHub answered 429")}
+			p.Runners[0].Object.Status.Outage = &v1alpha1.GitHubOutage{Code: 429}
+			p.ScaleSet = &v1alpha1.ScaleSet{Status: v1alpha1.ScaleSetStatus{Outage: &v1alpha1.GitHubOutage{Code: 429}, Conditions: []metav1.Condition{
+				{Type: v1alpha1.ListeningCondition, Status: metav1.ConditionTrue},
+			}}}
+			p.ready(metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "runner linux-2: registering runner: GitHub answered 429")
+		}},
 		"job-failing": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
 			p := &f.Pools[1]
