@@ -206,6 +206,12 @@ func TestPool(t *testing.T) {
 				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "held by ClusterRunnerPolicy/freeze corral.update.rollout (freeze.rego:3): no changes on a Friday",
 			}
 		},
+		"pool-updated": func(f *PoolFacts) {
+			f.Pool.Status.Update = &v1alpha1.UpdateStatus{
+				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all is replaced; linux-6f1c is kept until a runner of linux-77aa has done well",
+			}
+			f.condition(v1alpha1.UpdatedCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "revision linux-77aa")
+		},
 		"pool-suspended": func(f *PoolFacts) {
 			f.Pool.Spec.Suspend, f.Pool.Spec.Update.Paused = true, true
 			f.Pool.Status.Decision.Announced, f.Pool.Status.Decision.Reason = 0, "suspended: serving 7 jobs"

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -46,8 +47,8 @@ type PoolAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
-	// closed is true while no job is accepted, whatever was decided.
-	closed bool
+	// closed is true while no job is accepted, whatever was decided; isUpdated once all runners are of the template in force.
+	closed, isUpdated bool
 }
 
 // PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
@@ -129,7 +130,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
 		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
-		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil, isUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
 	}, nil
 }
 
@@ -266,13 +267,7 @@ func (a PoolAnswer) Text() string {
 	a.limits(p)
 	a.template(p)
 	a.version(p)
-	if u := a.Update; u != nil {
-		p.section("Update")
-		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
-		if u.Reason != "" {
-			p.line(2, "%s", u.Reason)
-		}
-	}
+	a.update(p)
 	a.holds(p)
 	a.failures(p)
 	p.list("What would change this", a.Changes)
@@ -464,6 +459,22 @@ func (a *PoolAnswer) version(p *page) {
 		p.line(2, "%s is the latest.", v.Version)
 	default:
 		p.line(2, "%s; which is the latest isn't known: the connection doesn't reach the releases.", v.Version)
+	}
+}
+
+func (a *PoolAnswer) update(p *page) {
+	u := a.Update
+	if u == nil {
+		return
+	}
+	p.section("Update")
+	if a.isUpdated && u.Phase == v1alpha1.UpdateRolling {
+		p.line(2, "Updated %s", u.Way(""))
+	} else {
+		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
+	}
+	if u.Reason != "" {
+		p.line(2, "%s", u.Reason)
 	}
 }
 

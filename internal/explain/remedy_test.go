@@ -29,6 +29,20 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	}
 }
 
+// Who signed nothing has no key that could be added.
+func TestWhoDidNotSignAddsNoKey(t *testing.T) {
+	for message, want := range map[string]string{
+		"not verified: commit 1a2b by Ann is not signed":                                    "Sign the revision with a key of spec.git.verify",
+		"not verified: commit 1a2b by Ann is signed by 77aa, which has expired":             "Sign the revision with a key of spec.git.verify",
+		"not verified: commit 1a2b by Ann is signed by 77aa, which is not among the 2 keys": "Add the signer's key",
+	} {
+		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Message: message}
+		if got := RemedyFor(sourceKind, c); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", message, got)
+		}
+	}
+}
+
 // Of an object that can't be read nothing holds, and who made it isn't known.
 func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	for unread, want := range map[string]struct{ pool, runner string }{
