@@ -154,7 +154,7 @@ func TestPool(t *testing.T) {
 			f.Source = "ci/pools"
 			f.Applied = &Condition{
 				Status: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Since: ago(time.Hour),
-				Message: "It would remove the only pool, linux\nNothing was applied. If this is meant: kubectl annotate poolsource -n ci pools --overwrite corral.dev/allow-prune=main@sha1:1234",
+				Message: "Revision main@sha1:1234 would remove the only pool, linux\nNothing was applied. If this is meant: kubectl annotate poolsource -n ci pools --overwrite corral.dev/allow-prune=main@sha1:1234",
 			}
 		},
 		"pool-former-credentials": func(f *PoolFacts) {
