@@ -122,18 +122,27 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
-	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
-		return UnreadRemedy(poolKind)
-	case ready.Reason == v1alpha1.RunnersFailingReason:
-		return FailingRemedy(f.untold())
-	case ready.Reason == v1alpha1.GitHubUnavailableReason:
-		return f.ofOutage()
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
-	return remedyBy(ready)
+	return f.remedyBy(ready)
+}
+
+// remedyBy says what to do by the pool's condition; "" if more is said elsewhere.
+func (f *PoolFacts) remedyBy(c *Condition) string {
+	switch {
+	case c.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
+		return UnreadRemedy(poolKind)
+	case c.Reason == v1alpha1.RunnersFailingReason:
+		return FailingRemedy(f.untold())
+	case c.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
+	case c.Reason == v1alpha1.QuotaExceededReason:
+		return QuotaRemedy(c.Message)
+	}
+	return RemedyFor(poolKind, c)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.

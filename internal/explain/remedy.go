@@ -165,14 +165,6 @@ func QuotaRemedy(says string) string {
 	return remedies[v1alpha1.QuotaExceededReason]
 }
 
-// remedyBy says what to do by a pool's condition.
-func remedyBy(c *Condition) string {
-	if c.Reason == v1alpha1.QuotaExceededReason {
-		return QuotaRemedy(c.Message)
-	}
-	return remedies[c.Reason]
-}
-
 // IsOfClaims reports whether what is told of a quota is about claims of caches.
 func IsOfClaims(says string) bool { return strings.Contains(says, ofCache) }
 

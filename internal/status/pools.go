@@ -93,12 +93,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
-		for _, policy := range v.policiesOf(p) {
-			if key, ok := causes[policy]; ok {
-				s.key = key
-				break
-			}
-		}
+		s = s.partOf(causes, v.policiesOf(p)...)
 	}
 	if !ofConnection[s.reason] {
 		return s
@@ -106,7 +101,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
 		s.key = s.reason + "|" + connection.String()
 	}
-	return s.partOf(object{connectionKind, connection.Namespace, connection.Name}, causes)
+	return s.partOf(causes, object{connectionKind, connection.Namespace, connection.Name})
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.

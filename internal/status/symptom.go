@@ -167,10 +167,13 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	return s
 }
 
-// partOf makes a symptom a part of what another object has, if that has something.
-func (s symptom) partOf(cause object, causes map[object]string) symptom {
-	if key, ok := causes[cause]; ok {
-		s.key = key
+// partOf makes a symptom a part of what the first of other objects has that has something.
+func (s symptom) partOf(causes map[object]string, others ...object) symptom {
+	for _, o := range others {
+		if key, ok := causes[o]; ok {
+			s.key = key
+			break
+		}
 	}
 	return s
 }
