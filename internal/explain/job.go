@@ -68,7 +68,7 @@ type Candidate struct {
 	Offer
 	// Ready is the pool's condition.
 	Ready     *Condition            `json:"ready,omitempty"`
-	Jobs      int32                 `json:"jobs"`
+	Jobs      *int32                `json:"jobs,omitempty"` // absent if how many isn't known
 	Announced int32                 `json:"announced"`
 	Runners   v1alpha1.RunnerCounts `json:"runners"`
 	// Events is what it knows of the job by GitHub's events; absent if it doesn't count them.
@@ -79,6 +79,7 @@ type Candidate struct {
 	Changes []string `json:"changes,omitempty"`
 
 	open    bool     // accepts jobs
+	waiting int32    // jobs without a runner
 	stuck   int      // runners that don't start
 	sources []string // of a REST pool that counts no events: what sets the number of its runners
 }
@@ -177,7 +178,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.GetJobs(), Runners: p.Status.Runners,
+		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: known(p.Status.Jobs, p.Status.Decision), Runners: p.Status.Runners, waiting: f.waiting(),
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -195,7 +196,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	if c.Observes {
 		return c
 	}
-	if !c.open || c.Jobs > c.Runners.Busy {
+	if !c.open || f.waiting() > 0 {
 		stuck, starting := f.starting()
 		c.stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
 	}
@@ -278,9 +279,9 @@ const notReady = "; it isn't ready: "
 
 // none says that a pool takes no more jobs, and how many it has that no runner works on.
 func (f *PoolFacts) none() string {
-	has, s := "", &f.Pool.Status
-	if n := known(s.Jobs, s.Decision); n != nil && *n > s.Runners.Busy {
-		has = fmt.Sprintf("has %s without a runner yet, and ", wording.Count(*n-s.Runners.Busy, "job"))
+	has := ""
+	if n := f.waiting(); n > 0 {
+		has = fmt.Sprintf("has %s without a runner yet, and ", wording.Count(n, "job"))
 	}
 	switch {
 	case f.isREST():
@@ -289,6 +290,15 @@ func (f *PoolFacts) none() string {
 		return has + "accepts no more"
 	}
 	return "accepts no jobs"
+}
+
+// waiting is how many of the pool's jobs are known to have no runner.
+func (f *PoolFacts) waiting() int32 {
+	s := &f.Pool.Status
+	if n := known(s.Jobs, s.Decision); n != nil {
+		return max(0, *n-s.Runners.Busy)
+	}
+	return 0
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
@@ -309,7 +319,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	default:
 		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
 	}
-	if waiting := n - s.Runners.Busy; waiting > 0 {
+	if waiting := f.waiting(); waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
 	return false, words
@@ -373,7 +383,7 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
 		where := "GitHub has not assigned it there, or did a moment ago"
-		if c := &fit[i]; c.Jobs > c.Runners.Busy {
+		if c := &fit[i]; c.waiting > 0 {
 			if where = "it may be one of those without a runner"; c.stuck > 0 {
 				where += "; " + dontStart(c.stuck) + ": see below"
 			}
