@@ -127,6 +127,10 @@ type RunnerPolicyStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// mode that it has: that of spec, or its default.
+	// +optional
+	Mode PolicyMode `json:"mode,omitempty"`
+
 	// digest of the modules, data, library and parameters that are loaded.
 	// +optional
 	Digest string `json:"digest,omitempty"`
@@ -168,7 +172,7 @@ type AuditFinding struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rpol,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
 // +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
@@ -224,7 +228,7 @@ type RunnerPolicyList struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=crpol,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
 // +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

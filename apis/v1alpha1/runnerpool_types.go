@@ -270,9 +270,9 @@ type RunnerPoolStatus struct {
 	// +optional
 	Template *TemplateVerdict `json:"template,omitempty"`
 
-	// jobs assigned to the pool and not finished.
+	// jobs assigned to the pool and not finished. Absent until they were counted for the first time.
 	// +optional
-	Jobs int32 `json:"jobs"`
+	Jobs *int32 `json:"jobs,omitempty"`
 
 	// waiting is how many more jobs wait because the pool accepts no more.
 	// +optional
@@ -319,6 +319,9 @@ type RunnerPoolStatus struct {
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
+
+// GetJobs returns how many jobs are known of; 0 until they were counted.
+func (s *RunnerPoolStatus) GetJobs() int32 { return ptr.Deref(s.Jobs, 0) }
 
 // InForce returns the revision that runners are made of, but for some of an update's: the former one until the update goes on.
 func (s *RunnerPoolStatus) InForce() string {

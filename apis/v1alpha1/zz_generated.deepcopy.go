@@ -2292,6 +2292,11 @@ func (in *RunnerPoolStatus) DeepCopyInto(out *RunnerPoolStatus) {
 		*out = new(TemplateVerdict)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Jobs != nil {
+		in, out := &in.Jobs, &out.Jobs
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Demand != nil {
 		in, out := &in.Demand, &out.Demand
 		*out = make([]DemandStatus, len(*in))

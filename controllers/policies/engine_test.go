@@ -49,6 +49,18 @@ func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
 	}
 }
 
+// The column MODE is empty of a policy that leaves the mode out, unless the status has it.
+func TestAPolicysStatusHasItsMode(t *testing.T) {
+	for declared, want := range map[v1alpha1.PolicyMode]v1alpha1.PolicyMode{"": v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit: v1alpha1.PolicyAudit} {
+		p := &v1alpha1.RunnerPolicy{}
+		p.Spec.Mode = declared
+		(&Reconciler{Engine: NewEngine(time.Now)}).report(p, "RunnerPolicy/ci/p")
+		if p.Status.Mode != want {
+			t.Errorf("%q: %q", declared, p.Status.Mode)
+		}
+	}
+}
+
 // For any order in which pools are asked about, what is granted under a shared ceiling never sums above it.
 func TestGrantsNeverSumAboveACeiling(t *testing.T) {
 	const ceiling = 40

@@ -165,6 +165,7 @@ func (r *Reconciler) report(obj object, ref string) {
 	if at, ok := meta.ReconcileAnnotationValue(obj.GetAnnotations()); ok {
 		status.SetLastHandledReconcileRequest(at)
 	}
+	status.Mode = obj.GetRules().GetMode()
 	loaded := r.Engine.Loaded(ref)
 	if loaded == nil {
 		return

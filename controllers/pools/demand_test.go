@@ -54,8 +54,8 @@ func TestTheLargestSourceOfJobsCounts(t *testing.T) {
 	b.wantDecided(4, "3 jobs (webhook: jobs wait) + 1 idle (pushes: somebody pushed)")
 	b.words.Assigned = 4
 	b.wantDecided(5, "4 jobs (scaleSet: assigned by GitHub)")
-	if s := b.pool().Status; len(s.Demand) != 3 || s.Jobs != 4 {
-		t.Errorf("status: %d jobs, %+v", s.Jobs, s.Demand)
+	if s := b.pool().Status; len(s.Demand) != 3 || s.GetJobs() != 4 {
+		t.Errorf("status: %d jobs, %+v", s.GetJobs(), s.Demand)
 	}
 	if jobs, limit := testutil.ToFloat64(demandGauge.WithLabelValues("ci", "linux", "webhook", "jobs")), testutil.ToFloat64(limitGauge.WithLabelValues("ci", "linux", "max")); jobs != 3 || limit != 5 {
 		t.Errorf("the metrics say %v jobs by webhook, max %v", jobs, limit)

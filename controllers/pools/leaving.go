@@ -82,11 +82,12 @@ func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 		}
 	}
 	s := &pool.Status
-	s.Jobs, s.Waiting, s.Runners = int32(len(l.working)), 0, l.counts //nolint:gosec // far below
+	jobs := int32(len(l.working)) //nolint:gosec // far below
+	s.Jobs, s.Waiting, s.Runners = &jobs, 0, l.counts
 	s.Demand, s.Schedule, s.Observed, s.Update = nil, nil, nil, nil
 	const why = "deleted: runners with a job finish it"
-	if d := s.Decision; d == nil || d.Desired != s.Jobs || d.Announced != 0 || d.Reason != why {
-		s.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: now}, Desired: s.Jobs, Reason: why}
+	if d := s.Decision; d == nil || d.Desired != jobs || d.Announced != 0 || d.Reason != why {
+		s.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: now}, Desired: jobs, Reason: why}
 	}
 }
 

@@ -67,7 +67,9 @@ func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	for state, number := range map[string]int32{"pending": r.Pending, "idle": r.Idle, "busy": r.Busy, "finished": r.Finished, "failed": r.Failed} {
 		set(runnersGauge, number, state)
 	}
-	set(jobsGauge, s.Jobs)
+	if s.Jobs != nil {
+		set(jobsGauge, *s.Jobs)
+	}
 	set(waitingGauge, s.Waiting)
 	set(fullGauge, oneIf(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.SaturatedCondition)))
 	set(suspendGauge, oneIf(pool.Spec.Suspend))

@@ -30,6 +30,7 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	pool.Spec.Suspend = true
 	pool.Status = v1alpha1.RunnerPoolStatus{
+		Jobs:          new(int32(0)),
 		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: new(int32(v1alpha1.UnboundedMax))}},
 		Demand:        []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(1))}},
 		RunnerVersion: &v1alpha1.RunnerVersionStatus{Version: "2.0.0", UpdateBy: &metav1.Time{Time: time.Unix(1, 0)}},

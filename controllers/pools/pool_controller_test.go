@@ -224,7 +224,7 @@ func TestJobsBecomeRunnersOnce(t *testing.T) {
 		t.Errorf("%d runners for 3 jobs", n)
 	}
 	p := b.pool()
-	if d := p.Status.Decision; d.Desired != 3 || d.Announced != 5 || d.Reason != "3 jobs" || p.Status.Jobs != 3 || p.Status.Runners.Pending != 3 {
+	if d := p.Status.Decision; d.Desired != 3 || d.Announced != 5 || d.Reason != "3 jobs" || p.Status.GetJobs() != 3 || p.Status.Runners.Pending != 3 {
 		t.Errorf("decision %+v, runners %+v", d, p.Status.Runners)
 	}
 	if !conditions.IsReady(p) {

@@ -35,8 +35,10 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	s.Revision, s.Update = o.template.revision, d.step.State
 	s.Failures = o.memory.health.failures
 	s.Runners, s.Demand, s.Schedule, s.Cache = o.counts, nil, o.scale.schedule, o.cache.status
-	if s.Jobs = max(s.Jobs, o.counts.Busy); o.demand.Known {
-		s.Jobs = o.demand.Jobs
+	if o.demand.Known {
+		s.Jobs = new(o.demand.Jobs)
+	} else if o.counts.Busy > s.GetJobs() {
+		s.Jobs = new(o.counts.Busy)
 	}
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses

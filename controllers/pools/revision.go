@@ -135,7 +135,7 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	case t.adopted != "":
 		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "%s", join("revision "+t.adopted, t.note))
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
-		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.refusal)
+		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.invalid)
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.ServiceAccountMissingReason:
 		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.ServiceAccountMissingReason, "%s", t.refusal)
 	case kube.IsStalled(t.refusal):

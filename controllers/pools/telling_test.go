@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -71,6 +72,26 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 	}
 }
 
+// Who was never told how many jobs there are doesn't say that there are none.
+func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
+	b := newBench(t)
+	before := testutil.CollectAndCount(jobsGauge)
+	b.words.Known = false
+	b.start()
+	b.reconcile()
+	if s := b.pool().Status; s.Jobs != nil || s.Decision == nil {
+		t.Errorf("%d jobs, decided: %+v", s.GetJobs(), s.Decision)
+	}
+	if n := testutil.CollectAndCount(jobsGauge) - before; n != 0 {
+		t.Errorf("%d numbers of jobs are measured", n)
+	}
+	b.words.Known = true
+	b.reconcile()
+	if s := b.pool().Status; s.Jobs == nil || *s.Jobs != 0 {
+		t.Errorf("counted: %+v", s.Jobs)
+	}
+}
+
 // Who can't ask GitHub says that runners with a job have one.
 func TestJobsThatNobodyCountsAreThoseThatRun(t *testing.T) {
 	b := newBench(t)
@@ -79,10 +100,10 @@ func TestJobsThatNobodyCountsAreThoseThatRun(t *testing.T) {
 	b.reconcile()
 	b.run(b.runners()[0])
 	b.work(b.runners()[0].Name)
-	b.change(func(p *v1alpha1.RunnerPool) { p.Status.Jobs = 0 })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Status.Jobs = new(int32(0)) })
 	b.words.Known = false
 	b.reconcile()
-	if s := b.pool().Status; s.Jobs != 1 || s.Runners.Busy != 1 {
-		t.Errorf("%d jobs, %+v", s.Jobs, s.Runners)
+	if s := b.pool().Status; s.GetJobs() != 1 || s.Runners.Busy != 1 {
+		t.Errorf("%d jobs, %+v", s.GetJobs(), s.Runners)
 	}
 }

@@ -311,7 +311,7 @@ func storyOfPruning(s *site) {
 	s.expectPools("a", "b")
 
 	all := s.commit(poolsIn("new:1"))
-	s.expectSync("us", "PruneRefused: It would remove 2 of 2 pools, more than half: a, b")
+	s.expectSync("us", "PruneRefused: Revision "+all+" would remove 2 of 2 pools, more than half: a, b")
 	s.expectPools("a", "b")
 	if status := s.source("us").Status; status.LastAppliedRevision != half || len(status.Inventory.Entries) != 3 {
 		s.t.Errorf("status: %+v", status)
@@ -321,7 +321,7 @@ func storyOfPruning(s *site) {
 	s.expectPools("new")
 
 	none := s.commit(poolsIn())
-	s.expectSync("us", "PruneRefused: It would remove the only pool, new. corral.dev/allow-prune names "+all+", not this revision")
+	s.expectSync("us", "PruneRefused: Revision "+none+" would remove the only pool, new. corral.dev/allow-prune names "+all+", not this revision")
 	s.expectPools("new")
 	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: none} })
 	s.expectSync("us", "Succeeded: Applied revision "+none+": 0 pools, 1 connection")

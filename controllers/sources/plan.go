@@ -179,6 +179,7 @@ func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
 	if why == "" || allows(allowed, revision) {
 		return p, nil
 	}
+	why = "Revision " + revision + strings.TrimPrefix(why, "It")
 	if allowed != "" {
 		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(wording.TruncateRunes(allowed, 100)))
 	}

@@ -65,7 +65,7 @@ func clusterOf(t *testing.T) (kubeconfig string) {
 			return refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "runnerpools is forbidden: you may not")
 		}
 		pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
-		pool.Status.Jobs = int32(len(namespace)) //nolint:gosec // tells namespaces apart
+		pool.Status.Jobs = new(int32(len(namespace))) //nolint:gosec // tells namespaces apart
 		return http.StatusOK, v1alpha1.RunnerPoolList{Items: []v1alpha1.RunnerPool{pool}}
 	})
 }
@@ -82,7 +82,7 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	}
 	got := map[string]int32{}
 	for name, p := range pools {
-		got[name] = p.Status.Jobs
+		got[name] = p.Status.GetJobs()
 	}
 	if diff := cmp.Diff(map[string]int32{"linux": 4, "ci/linux": 2}, got); diff != "" {
 		t.Error(diff)

@@ -35,7 +35,7 @@ func cluster() []client.Object {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1"}}
 	pool.Spec.ConnectionRef.Name, pool.Spec.Labels = "acme", []string{"linux"}
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit", File: "limits.rego", Line: 3}
-	pool.Status.Jobs, pool.Status.Runners = 1, v1alpha1.RunnerCounts{Total: 1, Busy: 1}
+	pool.Status.Jobs, pool.Status.Runners = new(int32(1)), v1alpha1.RunnerCounts{Total: 1, Busy: 1}
 	pool.Status.Decision = &v1alpha1.Decision{
 		Time: metav1.Time{Time: noon.Add(-time.Minute)}, Desired: 1, Announced: 1, Reason: "1 job",
 		Limits: &v1alpha1.DecidedLimits{Max: new(int32(1)), Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: v1alpha1.UnboundedMax, Value: 1, Rule: rule}}},

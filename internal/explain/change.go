@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,7 +32,7 @@ var causes = []struct {
 	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
 	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
 	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the log of its container, which ends before it has a job: spec.keepFailed keeps the last such pod for ten minutes."},
+	{v1alpha1.CauseCrash, "Look at the log of the runner's container, which ends before it has a job. With spec.keepFailed: true in the pool, the last pod that failed is kept for ten minutes: set it if it isn't."},
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
@@ -45,9 +46,13 @@ func (f *PoolFacts) changes() []string {
 	if f.observes() {
 		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
 	}
-	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(), f.starting(), f.ofUpdate())
-	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.Jobs == 0 && len(all) == 0 && f.closed() == nil {
+	_, starting := f.starting()
+	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(numbers...), starting, f.ofUpdate())
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
 		all = append(all, f.jobsWanted())
+	}
+	if f.Applied.isFalse() {
+		all = append(all, fmt.Sprintf("PoolSource %s: %s", f.Source, RemedyFor(sourceKind, f.Applied)))
 	}
 	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
 		all = append(all, c.Message+".")
@@ -87,26 +92,22 @@ func (f *PoolFacts) blockers() []string {
 	if words := f.unready(ready); words != "" {
 		all = append(all, words)
 	}
-	if ready != nil && ready.Reason == v1alpha1.RunnersFailingReason {
-		all = append(all, f.ofFailures()...)
-	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
 	}
 	return all
 }
 
-// ofFailures says what to do about the last failure, unless a runner that is still there tells of it.
-func (f *PoolFacts) ofFailures() []string {
+// untold is the cause of the last failure, unless a runner that is still there tells of it.
+func (f *PoolFacts) untold() v1alpha1.RunnerCause {
 	if len(f.Pool.Status.Failures) == 0 {
-		return nil
+		return ""
 	}
 	last := f.Pool.Status.Failures[0].Cause
-	isTold := slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last })
-	if isTold || CauseRemedy(last) == "" || last == v1alpha1.CauseCrash && f.Kept != "" {
-		return nil
+	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) {
+		return ""
 	}
-	return []string{CauseRemedy(last)}
+	return last
 }
 
 // unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
@@ -116,34 +117,52 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	case ready == nil:
 		return ""
 	case f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason)): // it may go on with what it had
-		return f.fixConnection(f.Connection.words())
+		return f.fixConnection(f.Connection)
 	case ready.Status == metav1.ConditionTrue:
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
-		return f.fixConnection(ready.Message)
-	case ready.Reason == v1alpha1.GitHubUnavailableReason:
-		return f.ofOutage()
+		return f.fixConnection(ready)
 	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it
 	}
-	return remedyBy(ready)
+	return f.remedyBy(ready)
+}
+
+// remedyBy says what to do by the pool's condition; "" if more is said elsewhere.
+func (f *PoolFacts) remedyBy(c *Condition) string {
+	switch {
+	case c.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
+		return UnreadRemedy(poolKind)
+	case c.Reason == v1alpha1.RunnersFailingReason:
+		return FailingRemedy(f.untold())
+	case c.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
+	case c.Reason == v1alpha1.QuotaExceededReason:
+		return QuotaRemedy(c.Message)
+	}
+	return RemedyFor(poolKind, c)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
 func (f *PoolFacts) ofOutage() string {
-	switch {
-	case f.ScaleSet != nil && f.ScaleSet.Status.Outage != nil:
-		return OutageRemedy(f.ScaleSet.Status.Outage)
-	case slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseGitHub }):
+	var outage *v1alpha1.GitHubOutage
+	if f.ScaleSet != nil {
+		outage = f.ScaleSet.Status.Outage
+	}
+	remedy := OutageRemedy(outage)
+	if slices.ContainsFunc(f.Runners, func(r Runner) bool {
+		return r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(&r) == remedy)
+	}) {
 		return ""
 	}
-	return OutageRemedy(nil)
+	return remedy
 }
 
-func (f *PoolFacts) fixConnection(why string) string {
-	return fmt.Sprintf("Fix the GitHubConnection %s: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), why)
+// fixConnection says what to do about the pool's connection, by its condition.
+func (f *PoolFacts) fixConnection(c *Condition) string {
+	return fmt.Sprintf("GitHubConnection %s (%s): %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), c.words(), RemedyFor(connectionKind, c))
 }
 
 // denialWords say what to change of a template.
@@ -155,19 +174,25 @@ func denialWords(d v1alpha1.PolicyFinding) string {
 	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(cmp.Or(d.Remediation, d.Message), "."), d.Rule)
 }
 
-// bounds say what would change the limits.
-func (f *PoolFacts) bounds() []string {
+// MaxRemedy says what to do about a pool that is full.
+func MaxRemedy(p *v1alpha1.RunnerPool, now time.Time) string {
+	f := PoolFacts{Pool: p, Now: now}
+	return cmp.Or(strings.Join(f.bounds("max"), " "), remedies[v1alpha1.MaxReachedReason])
+}
+
+// bounds say what would change some of the limits.
+func (f *PoolFacts) bounds(fields ...string) []string {
 	d := f.Pool.Status.Decision
 	if d == nil || d.Limits == nil {
 		return nil
 	}
 	var all []string
-	for _, l := range f.limits(d) {
-		for _, b := range l.Rules {
+	for _, b := range d.Limits.Bounds {
+		if slices.Contains(fields, b.Field) {
 			all = append(all, f.noEffect(b, d.Limits))
 		}
 	}
-	wanted := int64(f.Pool.Status.Jobs) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
+	wanted := int64(f.Pool.Status.GetJobs()) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
 	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)
@@ -180,13 +205,13 @@ func (f *PoolFacts) raise(wanted int64) []string {
 	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
 	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
 	case by != "":
-		words := fmt.Sprintf("Raise max of the schedule %s, now %s: %s.", by, wording.Max(f.declared().Max), asks)
+		words := fmt.Sprintf("Raise max of the schedule %s, now %s, or wait: %s.", by, wording.Max(f.declared().Max), asks)
 		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
 			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
 		return []string{words}
 	case scale.Max != nil:
-		return []string{fmt.Sprintf("Raise spec.scale.max, now %d: %s.", *scale.Max, asks)}
+		return []string{fmt.Sprintf("Raise spec.scale.max, now %d, or wait: %s.", *scale.Max, asks)}
 	}
 	return nil
 }
@@ -207,31 +232,37 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 			words += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
 		}
 	}
+	if b.Field == "max" {
+		words += ", or wait"
+	}
 	return words + "."
 }
 
-// starting says why runners don't start, by cause.
-func (f *PoolFacts) starting() []string {
-	var all []string
+// starting counts the runners that don't start, and says why not, by cause.
+func (f *PoolFacts) starting() (stuck int, all []string) {
 	for _, c := range causes {
-		n, says, remedy, verb := 0, "", "", "doesn't start"
+		n, says, remedy := 0, "", ""
 		for i := range f.Runners {
 			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if n > 1 {
-			verb = "don't start"
-		}
-		if n > 0 {
+		if stuck += n; n > 0 {
 			if !strings.HasPrefix(says, string(c.cause)) {
 				says = with(string(c.cause), says)
 			}
-			all = append(all, fmt.Sprintf("%s %s (%s): %s", wording.Count(n, "runner"), verb, says, remedy))
+			all = append(all, fmt.Sprintf("%s (%s): %s", dontStart(n), says, remedy))
 		}
 	}
-	return all
+	return stuck, all
+}
+
+func dontStart(runners int) string {
+	if runners == 1 {
+		return "1 runner doesn't start"
+	}
+	return fmt.Sprintf("%d runners don't start", runners)
 }
 
 // ofUpdate says what would let an update go on.

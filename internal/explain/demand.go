@@ -83,10 +83,11 @@ func (f *PoolFacts) demand() *Demand {
 		}
 	}
 	d.Sources = declared
-	if i := slices.IndexFunc(declared, func(s Source) bool { return s.Jobs != nil && *s.Jobs == most }); i >= 0 && most == f.Pool.Status.Jobs {
+	jobs := f.Pool.Status.GetJobs()
+	if i := slices.IndexFunc(declared, func(s Source) bool { return s.Jobs != nil && *s.Jobs == most }); i >= 0 && most == jobs {
 		declared[i].Counts = true
-	} else if busy := f.Pool.Status.Runners.Busy; busy > max(0, most) && busy == f.Pool.Status.Jobs {
-		d.busy = f.Pool.Status.Jobs
+	} else if busy := f.Pool.Status.Runners.Busy; busy > max(0, most) && busy == jobs {
+		d.busy = jobs
 	}
 	return d
 }

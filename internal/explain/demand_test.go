@@ -77,7 +77,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 			rest(f)
 			f.Pool.Spec.Demand = v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{}}
 			f.Pool.Status.Demand, f.Webhooks = nil, &[]string{}
-			f.Pool.Status.Jobs, f.Pool.Status.Runners = 0, v1alpha1.RunnerCounts{}
+			f.Pool.Status.Jobs, f.Pool.Status.Runners = new(int32(0)), v1alpha1.RunnerCounts{}
 			decide(f, 2, "0 jobs + 2 idle")
 		},
 		"pool-rest-busy": func(f *PoolFacts) {
@@ -88,7 +88,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-rest-alone": func(f *PoolFacts) {
 			rest(f)
-			f.Pool.Spec.Demand, f.Pool.Status.Demand, f.Pool.Status.Jobs = v1alpha1.DemandSpec{}, nil, 0
+			f.Pool.Spec.Demand, f.Pool.Status.Demand, f.Pool.Status.Jobs = v1alpha1.DemandSpec{}, nil, new(int32(0))
 			decide(f, 2, "0 jobs + 2 idle")
 		},
 		"pool-rest-suspended": func(f *PoolFacts) {
@@ -99,7 +99,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		"pool-rest-idle": func(f *PoolFacts) {
 			rest(f)
 			f.Pool.Spec.Demand = v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{}}
-			f.Pool.Status.Demand, f.Pool.Status.Jobs = []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(0)), Reason: "GitHub's events tell of 0 waiting and 0 running"}}, 0
+			f.Pool.Status.Demand, f.Pool.Status.Jobs = []v1alpha1.DemandStatus{{Name: "webhook", Jobs: new(int32(0)), Reason: "GitHub's events tell of 0 waiting and 0 running"}}, new(int32(0))
 			decide(f, 2, "0 jobs (webhook: GitHub's events tell of 0 waiting and 0 running) + 2 idle")
 		},
 		"pool-rest-past": func(f *PoolFacts) { rest(f); f.At = noon },
@@ -116,7 +116,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		"pool-scheduled": scheduled,
 		"pool-scheduled-at-max": func(f *PoolFacts) {
 			scheduled(f)
-			f.Pool.Status.Jobs = 70
+			f.Pool.Status.Jobs = new(int32(70))
 		},
 		"pool-scheduled-bounded": func(f *PoolFacts) {
 			scheduled(f)
@@ -199,7 +199,7 @@ func restJob(state JobState, change ...func(*JobFacts, *PoolFacts, *JobEvents)) 
 func TestJobByEvents(t *testing.T) {
 	full := func(_ *JobFacts, p *PoolFacts, e *JobEvents) {
 		scheduled(p)
-		p.Pool.Status.Jobs, p.Pool.Status.Decision.Desired = 70, 60
+		p.Pool.Status.Jobs, p.Pool.Status.Decision.Desired = new(int32(70)), 60
 		e.Until = &metav1.Time{Time: noon.Add(20 * time.Minute)}
 	}
 	tests := map[string]func(*JobFacts){

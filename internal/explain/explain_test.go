@@ -34,7 +34,7 @@ func facts(change ...func(*PoolFacts)) PoolFacts {
 	p.Spec.ConnectionRef.Name, p.Spec.Labels = "acme", []string{"linux", "x64"}
 	p.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(500)), Idle: new(int32(2))}
 	p.Status = v1alpha1.RunnerPoolStatus{
-		Revision: "linux-6f1c", Jobs: 7, Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
+		Revision: "linux-6f1c", Jobs: new(int32(7)), Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
 		Decision: &v1alpha1.Decision{
 			Time: ago(2 * time.Minute), Desired: 9, Announced: 500, Reason: "7 jobs + 2 idle",
 			Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
@@ -94,7 +94,7 @@ func bounded(f *PoolFacts) {
 // hard has a rule of the cluster's bound max so that accepted jobs wait.
 func hard(f *PoolFacts) {
 	s := &f.Pool.Status
-	s.Jobs, s.Runners = 12, v1alpha1.RunnerCounts{Total: 5, Busy: 5}
+	s.Jobs, s.Runners = new(int32(12)), v1alpha1.RunnerCounts{Total: 5, Busy: 5}
 	rule := v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/hours", Name: "corral.scaling.limit CORRAL-HRS-001", File: "library/scaling/hours.rego", Line: 40}
 	s.Decision = &v1alpha1.Decision{
 		Time: ago(20 * time.Second), Desired: 5, Announced: 5, Waiting: 7, ID: "f00d", Digest: "sha256:88",
@@ -105,6 +105,18 @@ func hard(f *PoolFacts) {
 			Conflicts: []string{"RunnerPolicy/ci/wish corral.scaling.limit: min at least 8 is above what the pool declares: only a ClusterRunnerPolicy may raise it"},
 		},
 	}
+}
+
+// denied has policies deny the first template that the pool ever had.
+func denied(f *PoolFacts) {
+	s := &f.Pool.Status
+	s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
+	s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
+		Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
+		Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},
+	}}}
+	f.ready(metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
+	f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
 }
 
 func runnerOf(name string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) Runner {
@@ -119,7 +131,7 @@ func TestPool(t *testing.T) {
 	tests := map[string]func(*PoolFacts){
 		"pool-calm": func(*PoolFacts) {},
 		"pool-idle": func(f *PoolFacts) {
-			f.Pool.Status.Jobs = 0
+			f.Pool.Status.Jobs = new(int32(0))
 			f.Pool.Status.Runners = v1alpha1.RunnerCounts{Total: 2, Idle: 2}
 		},
 		"pool-new":     func(f *PoolFacts) { f.Pool.Status = v1alpha1.RunnerPoolStatus{} },
@@ -133,25 +145,29 @@ func TestPool(t *testing.T) {
 		"pool-full": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(2))}
-			s.Jobs, s.Waiting, s.Runners = 2, 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
+			s.Jobs, s.Waiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
 			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
+		},
+		"pool-definitions-held": func(f *PoolFacts) {
+			f.Source = "ci/pools"
+			f.Applied = &Condition{
+				Status: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Since: ago(time.Hour),
+				Message: "Revision main@sha1:1234 would remove the only pool, linux\nNothing was applied. If this is meant: kubectl annotate poolsource -n ci pools --overwrite corral.dev/allow-prune=main@sha1:1234",
+			}
+		},
+		"pool-former-credentials": func(f *PoolFacts) {
+			f.Connection = &Condition{
+				Status: metav1.ConditionFalse, Reason: v1alpha1.CredentialsMissingReason, Since: ago(time.Hour),
+				Message: "Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them",
+			}
 		},
 		"pool-undrainable": func(f *PoolFacts) {
 			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
 				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
 		},
-		"pool-denied": func(f *PoolFacts) {
-			s := &f.Pool.Status
-			s.Decision, s.Jobs, s.Runners = nil, 0, v1alpha1.RunnerCounts{}
-			s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
-				Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
-				Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},
-			}}}
-			f.ready(metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
-			f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "container runner is privileged")
-		},
+		"pool-denied": denied,
 		"pool-policy-failed": func(f *PoolFacts) {
 			bounded(f)
 			message := "the last decision stays in force: RunnerPolicy/ci/pools: EvaluationError: policies/limits.rego:9:3: division by zero\nClusterRunnerPolicy/guard: NotLoaded: gone"
@@ -189,6 +205,12 @@ func TestPool(t *testing.T) {
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{
 				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "held by ClusterRunnerPolicy/freeze corral.update.rollout (freeze.rego:3): no changes on a Friday",
 			}
+		},
+		"pool-updated": func(f *PoolFacts) {
+			f.Pool.Status.Update = &v1alpha1.UpdateStatus{
+				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all is replaced; linux-6f1c is kept until a runner of linux-77aa has done well",
+			}
+			f.condition(v1alpha1.UpdatedCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "revision linux-77aa")
 		},
 		"pool-suspended": func(f *PoolFacts) {
 			f.Pool.Spec.Suspend, f.Pool.Spec.Update.Paused = true, true

@@ -17,7 +17,7 @@ import (
 var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRefusedReason, v1alpha1.AccessDeniedReason}
 
 // Waiting is how many jobs have no runner that works on them: those that the pool accepted, and those that it has no room for.
-func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.Jobs-s.Runners.Busy) + More(s) }
+func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.GetJobs()-s.Runners.Busy) + More(s) }
 
 // More is how many jobs wait that aren't among the pool's jobs: those of which sources other than its scale set know are, above the number
 // that it accepts.
@@ -25,7 +25,7 @@ func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	if len(s.Demand) == 0 || s.Decision == nil {
 		return s.Waiting
 	}
-	return max(0, s.Waiting-max(0, s.Jobs-s.Decision.Announced))
+	return max(0, s.Waiting-max(0, s.GetJobs()-s.Decision.Announced))
 }
 
 // closed says why the pool accepts no jobs, whatever was decided; nil if nothing is known to be in the way. What was decided is told to

@@ -68,7 +68,7 @@ type Candidate struct {
 	Offer
 	// Ready is the pool's condition.
 	Ready     *Condition            `json:"ready,omitempty"`
-	Jobs      int32                 `json:"jobs"`
+	Jobs      *int32                `json:"jobs,omitempty"` // absent if how many isn't known
 	Announced int32                 `json:"announced"`
 	Runners   v1alpha1.RunnerCounts `json:"runners"`
 	// Events is what it knows of the job by GitHub's events; absent if it doesn't count them.
@@ -78,10 +78,10 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open bool // accepts jobs
-	// starting says why its runners don't start.
-	starting []string
-	sources  []string // of a REST pool that counts no events: what sets the number of its runners
+	open    bool     // accepts jobs
+	waiting int32    // jobs without a runner
+	stuck   int      // runners that don't start
+	sources []string // of a REST pool that counts no events: what sets the number of its runners
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -178,7 +178,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: p.Status.Jobs, Runners: p.Status.Runners,
+		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: known(p.Status.Jobs, p.Status.Decision), Runners: p.Status.Runners, waiting: f.waiting(),
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -196,12 +196,12 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	if c.Observes {
 		return c
 	}
-	if !c.open || c.Jobs > c.Runners.Busy {
-		c.starting = f.starting()
-		c.Changes = slices.Concat(f.blockers(), c.starting)
+	if !c.open || f.waiting() > 0 {
+		stuck, starting := f.starting()
+		c.stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
 	}
 	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
-		c.Changes = append(c.Changes, f.bounds()...)
+		c.Changes = append(c.Changes, f.bounds(numbers...)...)
 	}
 	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
 	return c
@@ -249,10 +249,7 @@ func (c *Candidate) rank() int {
 
 // situation reports whether a pool accepts jobs, and says why not, or how many more.
 func (f *PoolFacts) situation() (open bool, words string) {
-	d, none, why := f.Pool.Status.Decision, "accepts no jobs", ""
-	if f.isREST() {
-		none = "starts no runners"
-	}
+	d, none, why := f.Pool.Status.Decision, f.none(), ""
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
 		why = ready.words()
 	}
@@ -260,7 +257,7 @@ func (f *PoolFacts) situation() (open bool, words string) {
 	case f.observes():
 		return false, "only observes: it starts no runners"
 	case d == nil:
-		return false, with(none+": nothing was decided on it yet", why)
+		return false, with(none+": "+undecided(f.Pool.Status.Template), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": "))
 	case d.Announced == 0:
 		return false, none + ": " + cmp.Or(why, d.Reason)
 	}
@@ -272,29 +269,57 @@ func (f *PoolFacts) situation() (open bool, words string) {
 		words += f.maxWords()
 	}
 	if why != "" {
-		words += "; it isn't ready: " + why
+		words += notReady + why
 	}
 	return !isFull, words
+}
+
+// notReady begins why a pool isn't ready, after how many jobs it accepts.
+const notReady = "; it isn't ready: "
+
+// none says that a pool takes no more jobs, and how many it has that no runner works on.
+func (f *PoolFacts) none() string {
+	has := ""
+	if n := f.waiting(); n > 0 {
+		has = fmt.Sprintf("has %s without a runner yet, and ", wording.Count(n, "job"))
+	}
+	switch {
+	case f.isREST():
+		return has + "starts no runners"
+	case has != "":
+		return has + "accepts no more"
+	}
+	return "accepts no jobs"
+}
+
+// waiting is how many of the pool's jobs are known to have no runner.
+func (f *PoolFacts) waiting() int32 {
+	s := &f.Pool.Status
+	if n := known(s.Jobs, s.Decision); n != nil {
+		return max(0, *n-s.Runners.Busy)
+	}
+	return 0
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
 func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 	s := &f.Pool.Status
-	jobs := wording.Count(s.Jobs, "job")
+	n := s.GetJobs()
+	jobs := wording.Count(n, "job")
 	switch {
-	case f.isREST() && max(s.Jobs, d.Desired) >= d.Announced:
+	case f.isREST() && max(n, d.Desired) >= d.Announced:
 		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
 	case f.isREST():
 		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
 			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
-	case s.Jobs >= d.Announced:
+	case n >= d.Announced:
 		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
 	case d.Announced == v1alpha1.UnboundedMax:
 		words = fmt.Sprintf("has %s and room for any number", jobs)
 	default:
-		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-s.Jobs)
+		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
 	}
-	if waiting := s.Jobs - s.Runners.Busy; waiting > 0 {
+	if waiting := f.waiting(); waiting > 0 {
 		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
 	}
 	return false, words
@@ -358,10 +383,16 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
 		where := "GitHub has not assigned it there, or did a moment ago"
-		if c := &fit[i]; c.Jobs > c.Runners.Busy {
-			where = strings.Join(append([]string{"it may be one of those without a runner"}, c.starting...), ". ")
+		if c := &fit[i]; c.waiting > 0 {
+			if where = "it may be one of those without a runner"; c.stuck > 0 {
+				where += "; " + dontStart(c.stuck) + ": see below"
+			}
 		}
-		return fmt.Sprintf("%s RunnerPool %s %s: if it waits, %s.", a.nobody(), fit[i].Pool, fit[i].Situation, strings.TrimSuffix(where, "."))
+		situation, _, isUnready := strings.Cut(fit[i].Situation, notReady)
+		if isUnready {
+			situation += "; it isn't ready"
+		}
+		return fmt.Sprintf("%s RunnerPool %s %s. If it waits, %s.", a.nobody(), fit[i].Pool, situation, where)
 	}
 	only := ""
 	if len(a.runsOn) == 0 {
@@ -402,10 +433,15 @@ func (a *JobAnswer) beyond() []string {
 	}
 	groups := map[string]bool{}
 	for _, c := range a.Pools {
+		hasWorked := slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool }) // so the repository may use its group
+		groups[c.RunnerGroup] = groups[c.RunnerGroup] || hasWorked
+	}
+	for _, c := range a.Pools {
+		isGone := c.Ready.isFalse() && c.Ready.Reason == v1alpha1.RunnerGroupNotFoundReason
 		if !c.Certain {
 			all = append(all, fmt.Sprintf("whether %s belongs to %s", strings.Split(a.Repository, "/")[0], c.Serves))
 		}
-		if !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
+		if !isGone && !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
 			groups[c.RunnerGroup] = true
 			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
 		}

@@ -42,7 +42,7 @@ func jobFacts(t *testing.T, url string, change ...func(*JobFacts)) JobFacts {
 func TestJob(t *testing.T) {
 	full := func(f *JobFacts) {
 		p := f.Pools[1].Pool
-		p.Status.Jobs, p.Status.Runners = 60, v1alpha1.RunnerCounts{Total: 60, Busy: 60}
+		p.Status.Jobs, p.Status.Runners = new(int32(60)), v1alpha1.RunnerCounts{Total: 60, Busy: 60}
 	}
 	tests := map[string]struct {
 		url    string
@@ -81,6 +81,35 @@ func TestJob(t *testing.T) {
 			p := &f.Pools[1]
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
 			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+		}},
+		"job-group-missing": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1].Pool.Status.Decision.Announced = 0
+			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" is not there`)
+		}},
+		"job-stuck": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			p := &f.Pools[1]
+			p.Runners = []Runner{runnerOf("linux-2", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "registering runner: GitHub answered 429")}
+			p.Runners[0].Object.Status.Outage = &v1alpha1.GitHubOutage{Code: 429}
+			p.ScaleSet = &v1alpha1.ScaleSet{Status: v1alpha1.ScaleSetStatus{Outage: &v1alpha1.GitHubOutage{Code: 429}, Conditions: []metav1.Condition{
+				{Type: v1alpha1.ListeningCondition, Status: metav1.ConditionTrue},
+			}}}
+			p.ready(metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "runner linux-2: registering runner: GitHub answered 429")
+		}},
+		"job-failing": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			p := &f.Pools[1]
+			p.Pool.Status.Decision.Announced = 0
+			p.ready(metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1))")
+		}},
+		"job-session-closed": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1].ScaleSet = &v1alpha1.ScaleSet{}
+		}},
+		"job-denied": {jobPage, func(f *JobFacts) {
+			f.RunsOn = []string{"x64"}
+			f.Pools[1] = facts(denied)
 		}},
 		"job-no-pool": {"https://ghes.example:8443/acme/app/actions/runs/123", func(f *JobFacts) {
 			f.Unknown = []string{"pools of other namespaces than ci: forbidden"}

@@ -8,11 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
 )
+
+// numbers are the fields of spec.scale that limit a pool.
+var numbers = []string{"min", "max", "idle"}
 
 // recent is how many entries of the history an answer about now has at most.
 const recent = 5
@@ -43,8 +47,8 @@ type PoolAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
-	// closed is true while no job is accepted, whatever was decided.
-	closed bool
+	// closed is true while no job is accepted, whatever was decided; isUpdated once all runners are of the template in force.
+	closed, isUpdated bool
 }
 
 // PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
@@ -66,8 +70,8 @@ type PoolHeader struct {
 
 // PoolNumbers are a pool's jobs and runners, the decision on them, and the demand, schedule and limits behind it.
 type PoolNumbers struct {
-	// Jobs of the pool that have not finished.
-	Jobs int32 `json:"jobs"`
+	// Jobs of the pool that have not finished; absent if how many isn't known.
+	Jobs *int32 `json:"jobs,omitempty"`
 	// Runners by state.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	// Decision in force.
@@ -122,12 +126,20 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
 		PoolNumbers: PoolNumbers{
-			Jobs: s.Jobs, Runners: s.Runners, Decision: s.Decision,
+			Jobs: known(s.Jobs, s.Decision), Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
 		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
-		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil,
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil, isUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
 	}, nil
+}
+
+// known are the jobs of a pool; nil where it was decided without a count of them.
+func known(jobs *int32, d *v1alpha1.Decision) *int32 {
+	if d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+		return nil
+	}
+	return jobs
 }
 
 func (f *PoolFacts) name() string { return f.Pool.Namespace + "/" + f.Pool.Name }
@@ -138,7 +150,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
 		// The history is written once a minute: it may lack the last decision.
-		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
+		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.GetJobs(), Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	switch {
 	case !ok && len(f.History) == 0:
@@ -153,7 +165,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
-		PoolNumbers: PoolNumbers{Jobs: entry.Jobs, Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
+		PoolNumbers: PoolNumbers{Jobs: known(&entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
 		Unknown:     f.Unknown, now: f.Now,
 	}
 	for _, e := range f.History {
@@ -187,9 +199,9 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 		return nil
 	}
 	var limits []Limit
-	numbers := d.Limits.Numbers()
-	for _, field := range []string{"min", "max", "idle"} {
-		l := Limit{Field: field, Decided: *numbers.Number(field)}
+	decided := d.Limits.Numbers()
+	for _, field := range numbers {
+		l := Limit{Field: field, Decided: *decided.Number(field)}
 		for _, b := range d.Limits.Bounds {
 			if b.Field == field {
 				l.Declared, l.Rules = &b.Declared, append(l.Rules, b)
@@ -255,13 +267,7 @@ func (a PoolAnswer) Text() string {
 	a.limits(p)
 	a.template(p)
 	a.version(p)
-	if u := a.Update; u != nil {
-		p.section("Update")
-		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
-		if u.Reason != "" {
-			p.line(2, "%s", u.Reason)
-		}
-	}
+	a.update(p)
 	a.holds(p)
 	a.failures(p)
 	p.list("What would change this", a.Changes)
@@ -303,15 +309,17 @@ func (a *PoolAnswer) numbers(p *page) {
 	if a.Past {
 		has = "It had"
 	}
-	if a.Mode == v1alpha1.Observe && a.Runners.Total == 0 {
-		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(a.Jobs, "job"))
-	} else if d == nil && !a.Past || d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+	switch {
+	case a.Jobs == nil:
 		p.line(0, "%s %s; how many jobs isn't known.", has, runnersWords(a.Runners))
-	} else {
-		p.line(0, "%s %s and %s.", has, wording.Count(a.Jobs, "job"), runnersWords(a.Runners))
+	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
+		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
+	default:
+		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
 	}
 	if d == nil {
-		p.line(0, "Nothing was decided on it yet: it starts no runners and accepts no jobs.")
+		why := undecided(a.Template)
+		p.line(0, "%s: it starts no runners and accepts no jobs.", strings.ToUpper(why[:1])+why[1:])
 		return
 	}
 	p.line(0, "%s", a.target())
@@ -319,6 +327,14 @@ func (a *PoolAnswer) numbers(p *page) {
 	if a.since != nil {
 		p.line(0, "Several decisions within a minute, from %s on; this is the last.", stamp(a.since.Time))
 	}
+}
+
+// undecided says why no number of runners was ever decided.
+func undecided(v *v1alpha1.TemplateVerdict) string {
+	if v != nil && !v.Allowed {
+		return "policies deny its pod template"
+	}
+	return "nothing was decided on it yet"
 }
 
 // target writes the desired runners, and the most runners or jobs.
@@ -443,6 +459,22 @@ func (a *PoolAnswer) version(p *page) {
 		p.line(2, "%s is the latest.", v.Version)
 	default:
 		p.line(2, "%s; which is the latest isn't known: the connection doesn't reach the releases.", v.Version)
+	}
+}
+
+func (a *PoolAnswer) update(p *page) {
+	u := a.Update
+	if u == nil {
+		return
+	}
+	p.section("Update")
+	if a.isUpdated && u.Phase == v1alpha1.UpdateRolling {
+		p.line(2, "Updated %s", u.Way(""))
+	} else {
+		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
+	}
+	if u.Reason != "" {
+		p.line(2, "%s", u.Reason)
 	}
 }
 

@@ -29,7 +29,7 @@ var remedies = map[string]string{
 	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
 	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",
 	v1alpha1.PolicyFailedReason:          "Fix the policies that fail: until then the last limits hold.",
-	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it. A former template that policies allow goes on.",
+	v1alpha1.PolicyDeniedReason:          "Change spec.template as the message says, or have the policy's owner allow it.",
 	v1alpha1.RolledBackReason:            "Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of the new one failed, and the former one is in force again.",
 	v1alpha1.UpdateHeldReason:            "Set spec.update.paused to false, or change the policy that holds the update.",
 	v1alpha1.RunnerOutdatedReason:        "Update the runner in the pool's image.",
@@ -50,17 +50,18 @@ var remedies = map[string]string{
 
 	v1alpha1.DependencyNotReadyReason: "Fix the source in spec.dependsOn that the message names.",
 	v1alpha1.ArtifactFailedReason:     "Look at what the message names: the server, or the source's URL, reference, credentials or size." + revisionRunsOn,
-	v1alpha1.VerificationFailedReason: "Sign the revision and push it again, or add the signer's key to spec.git.verify." + revisionRunsOn,
+	v1alpha1.VerificationFailedReason: "Sign the revision with a key of spec.git.verify, and push it again." + revisionRunsOn,
 	v1alpha1.CommitStatusFailedReason: "Let the connection of spec.commitStatus write commit statuses and check runs.",
 	v1alpha1.BuildFailedReason:        "Correct the definitions at the place that the message names, and push." + revisionRunsOn,
 	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push." + revisionRunsOn,
 	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or correct its spec.path.",
 	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
-	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line. Its pools keep what was decided last.",
+	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line." + lastHolds,
 }
 
 // kinds whose reasons ask for something else than a pool's.
 const (
+	poolKind       = "RunnerPool"
 	sourceKind     = "PoolSource"
 	connectionKind = "GitHubConnection"
 	scaleSetKind   = "ScaleSet"
@@ -76,7 +77,7 @@ var remediesOf = map[string]map[string]string{
 	},
 	connectionKind: {
 		v1alpha1.SuspendedReason:   "Set spec.suspend to false once: its credentials were never verified.",
-		v1alpha1.InvalidSpecReason: "Correct the connection's URL, keys or proxy: the message says what can't be.",
+		v1alpha1.InvalidSpecReason: "Correct the connection's spec, keys or proxy: the message says what can't be.",
 	},
 	scaleSetKind: {
 		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",
@@ -85,6 +86,22 @@ var remediesOf = map[string]map[string]string{
 		v1alpha1.InvalidSpecReason: "Delete the Runner: its pool makes those that it needs.",
 	},
 }
+
+// untilRead is what holds of an object until its fields can be read.
+var untilRead = map[string]string{
+	poolKind:              " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
+	sourceKind:            revisionRunsOn,
+	"RunnerPolicy":        lastHolds,
+	"ClusterRunnerPolicy": lastHolds,
+}
+
+// UnreadRemedy says what to do about an object of a kind with fields that can't be read: nobody acts on any of it.
+func UnreadRemedy(kind string) string {
+	return "Correct the field that the message names." + untilRead[kind]
+}
+
+// lastHolds ends what is to be done about a policy that can't be asked.
+const lastHolds = " Its pools keep what was decided last."
 
 // revisionRunsOn ends what is to be done about a source that applied a revision before.
 const revisionRunsOn = " The last good revision runs on."
@@ -110,6 +127,7 @@ func FailingRemedy(cause v1alpha1.RunnerCause) string {
 var saying = []struct{ reason, says, remedy string }{
 	{v1alpha1.BuildFailedReason, "there is no folder ", "Correct spec.path of the source, or push a folder with pools there." + revisionRunsOn},
 	{v1alpha1.BuildFailedReason, "no pools found in ", "Declare pools there and push, or correct spec.path of the source." + revisionRunsOn},
+	{v1alpha1.VerificationFailedReason, "which is not among the ", "Add the signer's key to spec.git.verify, or sign the revision with one that is there and push it again." + revisionRunsOn},
 	{v1alpha1.ApplyFailedReason, " holds it; remove it there first", "Remove the pool from one of the two sources, and push." + revisionRunsOn},
 	{v1alpha1.ArtifactFailedReason, "known_hosts", "Compare the fingerprint with what the server's owner says, and only then put its key into known_hosts of the source's Secret." + revisionRunsOn},
 }
@@ -119,7 +137,12 @@ const ifMeant = "If this is meant: "
 
 // RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done.
 func RemedyFor(kind string, c *Condition) string {
-	if kind != sourceKind {
+	switch {
+	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason && strings.Contains(c.Message, " goes on: "):
+		return Remedy(kind, c.Reason) + " The revision before goes on."
+	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
+		return Remedy(kind, c.Reason) + " Until then the pool starts no runners and accepts no jobs."
+	case kind != sourceKind:
 		return Remedy(kind, c.Reason)
 	}
 	for _, s := range saying {
@@ -140,14 +163,6 @@ func QuotaRemedy(says string) string {
 		return "Raise the namespace's ResourceQuota of claims, lower spec.cache.maxClaims of pools there, or set spec.cache.onMissing to StartWithout."
 	}
 	return remedies[v1alpha1.QuotaExceededReason]
-}
-
-// remedyBy says what to do by a pool's condition.
-func remedyBy(c *Condition) string {
-	if c.Reason == v1alpha1.QuotaExceededReason {
-		return QuotaRemedy(c.Message)
-	}
-	return remedies[c.Reason]
 }
 
 // IsOfClaims reports whether what is told of a quota is about claims of caches.
@@ -179,7 +194,11 @@ func RunnerRemedy(r *Runner) string {
 	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
 		return OutageRemedy(r.Object.Status.Outage)
 	}
-	if r.Cause == v1alpha1.CauseGitHub || Forged(r.Object) != nil {
+	never := NeverStarts(r.Object)
+	if never != nil && r.Object.Unreadable() != nil {
+		return UnreadRemedy(runnerKind)
+	}
+	if r.Cause == v1alpha1.CauseGitHub || never != nil {
 		if ready := ConditionOf(r.Object.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && Remedy(runnerKind, ready.Reason) != "" {
 			return Remedy(runnerKind, ready.Reason)
 		}

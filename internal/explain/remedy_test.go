@@ -29,6 +29,42 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	}
 }
 
+// Who signed nothing has no key that could be added.
+func TestWhoDidNotSignAddsNoKey(t *testing.T) {
+	for message, want := range map[string]string{
+		"not verified: commit 1a2b by Ann is not signed":                                    "Sign the revision with a key of spec.git.verify",
+		"not verified: commit 1a2b by Ann is signed by 77aa, which has expired":             "Sign the revision with a key of spec.git.verify",
+		"not verified: commit 1a2b by Ann is signed by 77aa, which is not among the 2 keys": "Add the signer's key",
+	} {
+		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Message: message}
+		if got := RemedyFor(sourceKind, c); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", message, got)
+		}
+	}
+}
+
+// Of an object that can't be read nothing holds, and who made it isn't known.
+func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
+	for unread, want := range map[string]struct{ pool, runner string }{
+		"":       {"Meanwhile the fields that can be read hold", "Delete the Runner"},
+		"spec.x": {"Until then nothing is decided on the pool", "Correct the field that the message names."},
+	} {
+		r := runnerOf("linux-1", v1alpha1.RunnerPending, "", "")
+		r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason}}
+		f := facts(func(f *PoolFacts) { f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, "spec.x: no") })
+		if unread != "" {
+			r.Object.Fields, f.Pool.Fields = []string{unread}, []string{unread}
+		}
+		pool, err := Pool(f)
+		if runner := OfRunner(RunnerFacts{Runner: r, Now: noon}); err != nil || len(runner.Changes) != 1 || !strings.Contains(runner.Changes[0], want.runner) {
+			t.Errorf("%q: %v, runner: %q", unread, err, runner.Changes)
+		}
+		if len(pool.Changes) != 1 || !strings.Contains(pool.Changes[0], want.pool) {
+			t.Errorf("%q: pool: %q", unread, pool.Changes)
+		}
+	}
+}
+
 // Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
 func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -42,11 +78,11 @@ func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 		"403":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
 		"no answer":                    {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
 		"unknown":                      {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
-		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Put good credentials into the connection's Secret"},
+		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "GitHubConnection ci/acme (CredentialsRefused: GitHub said so): Put good credentials into", "Put good credentials into the connection's Secret"},
 		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put good credentials into the connection's Secret", "Put good credentials into the connection's Secret"},
 		"200, of no use":               {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 200}, "githubstatus.com", "githubstatus.com"},
 		"made by hand":                 {v1alpha1.InvalidSpecReason, nil, "Correct spec", "Delete the Runner"},
-		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "Fix the GitHubConnection ci/acme: GitHub said so", "Grant the App or the token the right"},
+		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "GitHubConnection ci/acme (PermissionMissing: GitHub said so): Grant the App", "Grant the App or the token the right"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "GitHub said so")

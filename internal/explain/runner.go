@@ -93,7 +93,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
 		a.Outdated = outdated(r, f.Pool)
 	}
-	if why := Forged(r); why != nil {
+	if why := NeverStarts(r); why != nil {
 		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: it isn't started", nil
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
@@ -106,8 +106,8 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	return a
 }
 
-// Forged is the condition of a runner that says that no pool made it: somebody did by hand, and it is nobody's loss. It is nil of others.
-func Forged(r *v1alpha1.Runner) *Condition {
+// NeverStarts is the condition of a runner that says that no pool made it, which is nobody's loss, or that it can't be read. It is nil of others.
+func NeverStarts(r *v1alpha1.Runner) *Condition {
 	ready := ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
 	if !ready.isFalse() || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || r.DeletionTimestamp != nil {
 		return nil

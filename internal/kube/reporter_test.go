@@ -163,7 +163,7 @@ func TestAnUnreadableObjectStallsAndKeepsItsStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Fields = []string{"spec.scale.idleTimeout: time: invalid duration \"banana\""}
-	p.Status.Jobs, p.Status.Conditions = 5, []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue}}
+	p.Status.Jobs, p.Status.Conditions = new(int32(5)), []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue}}
 	if _, err := b.reporter.Begin(p).Finish(t.Context(), kube.Done{}, kube.Unreadable(p)); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		t.Helper()
 		p := b.pool(t)
 		attempt := b.reporter.Begin(p)
-		p.Status.Jobs = jobs
+		p.Status.Jobs = new(jobs)
 		result, err := attempt.Finish(t.Context(), kube.Done{Message: "fine", After: time.Minute, Urgent: urgent}, outcome)
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +331,7 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 			p := b.pool(t)
 			p.UID = types.UID(fmt.Sprint(i))
 			attempt := b.reporter.Begin(p)
-			p.Status.Jobs = jobs
+			p.Status.Jobs = new(jobs)
 			if _, err := attempt.Finish(t.Context(), kube.Done{}, nil); err != nil {
 				t.Fatal(err)
 			}

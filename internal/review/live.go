@@ -33,7 +33,7 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	if runs == nil {
 		return &Live{Absent: true}
 	}
-	l := &Live{Jobs: runs.Status.Jobs, Runners: runs.Status.Runners, Decision: runs.Status.Decision}
+	l := &Live{Jobs: runs.Status.GetJobs(), Runners: runs.Status.Runners, Decision: runs.Status.Decision}
 	if p.base != nil {
 		for _, f := range diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of) {
 			l.Differs = append(l.Differs, f.Path)

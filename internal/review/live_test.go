@@ -27,7 +27,7 @@ func running(t *testing.T, s Side) map[string]*v1alpha1.RunnerPool {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Manifest.Object, p); err != nil {
 			t.Fatal(err)
 		}
-		p.Status.Jobs, p.Status.Runners = 20, v1alpha1.RunnerCounts{Total: 12, Busy: 8, Idle: 4}
+		p.Status.Jobs, p.Status.Runners = new(int32(20)), v1alpha1.RunnerCounts{Total: 12, Busy: 8, Idle: 4}
 		pools[wording.Qualified(p.Namespace, p.Name)] = p
 	}
 	return pools

@@ -198,11 +198,11 @@ func decisions() []variant {
 		{"room", func(*Snapshot) {}},
 		{"nothing decided", func(s *Snapshot) { pool(s).Status.Decision = nil }},
 		{"full", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, p.Status.Runners = 14, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+			p.Status.Jobs, p.Status.Runners = new(int32(14)), v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
 		})},
 		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, p.Status.Waiting, p.Status.Runners = 10, 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+			p.Status.Jobs, p.Status.Waiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
 			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 		})},
@@ -210,7 +210,7 @@ func decisions() []variant {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
 		})},
 		{"bounded by policy", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.Hard, d.Waiting = 6, 4, new(int32(4)), true, 2
+			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.Hard, d.Waiting = new(int32(6)), 4, new(int32(4)), true, 2
 			d.Desired, d.Reason = 4, "6 jobs + 1 idle, bounded by max 4; 2 jobs accepted before wait, by policy; max 10 → 4 by "+rule.String()
 			d.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 10, Value: 4, Rule: rule}}
 		})},
@@ -284,7 +284,7 @@ func TestNothingContradicts(t *testing.T) {
 
 // idleOrNot are whether the pool has jobs.
 var idleOrNot = []variant{{"jobs", func(*Snapshot) {}}, {"no jobs", func(s *Snapshot) {
-	pool(s).Status.Jobs, pool(s).Status.Runners = 0, v1alpha1.RunnerCounts{Total: 1, Idle: 1}
+	pool(s).Status.Jobs, pool(s).Status.Runners = new(int32(0)), v1alpha1.RunnerCounts{Total: 1, Idle: 1}
 }}}
 
 // each calls do with each choice of one variant of each side, until it returns false.
@@ -338,6 +338,7 @@ func contradictions(s *Snapshot) []string {
 		}
 		claim(strings.Contains(text, one.Do) || changesSay(one.Reason), "status advises %q, and explain doesn't:\n%s", one.Do, text)
 	}
+	claim(strings.Contains(text, "how many jobs isn't known") == (page.Totals.JobsUnknown == 1), "status has %+v, and explain says:\n%s", page.Totals, text)
 	compareJob(f, answer, claim)
 	compareOthers(s, &page, text, claim)
 	return wrong

@@ -65,6 +65,7 @@ func checkControllers(v view) symptoms {
 type watched interface {
 	metav1.Object
 	GetConditions() []metav1.Condition
+	Unreadable() error
 }
 
 // seen is an object, and what its status says of the last look at it.
@@ -78,6 +79,15 @@ type seen struct {
 
 func (s seen) ready() *explain.Condition {
 	return explain.ConditionOf(s.object.GetConditions(), v1alpha1.ReadyCondition)
+}
+
+// amiss is the symptom that the object isn't ready.
+func (s seen) amiss(ready *explain.Condition) symptom {
+	one := conditionOf(s.of, ready)
+	if isUnread := ready.Reason == v1alpha1.InvalidSpecReason || ready.Reason == v1alpha1.PolicyInvalidReason; isUnread && s.object.Unreadable() != nil {
+		one.do = explain.UnreadRemedy(s.of.kind)
+	}
+	return one
 }
 
 // checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.

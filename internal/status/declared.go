@@ -21,7 +21,7 @@ func checkConnections(v view) symptoms {
 		s := seen{object{connectionKind, c.Namespace, c.Name}, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt}
 		all = append(all, checkLook(v, s)...)
 		if ready := s.ready(); isAmiss(ready) {
-			all = append(all, connectionAmiss(c, s.of, ready, users[s.of.key()]))
+			all = append(all, connectionAmiss(c, s.amiss(ready), users[s.of.key()]))
 		}
 		if end := c.TokenEnds(v.Now); end != nil {
 			all = append(all, symptom{
@@ -35,18 +35,17 @@ func checkConnections(v view) symptoms {
 }
 
 // connectionAmiss is a connection that isn't ready.
-func connectionAmiss(c *v1alpha1.GitHubConnection, of object, ready *explain.Condition, users []string) symptom {
-	s := conditionOf(of, ready)
+func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) symptom {
 	s.pools, s.goOn = users, c.Status.FormerCredentials
 	if s.reason == v1alpha1.GitHubUnavailableReason {
 		return s.during(c.Status.Outage)
 	}
-	s.key = s.reason + "|" + of.String() // each connection has credentials of its own
+	s.key = s.reason + "|" + s.of.String() // each connection has credentials of its own
 	if s.reason == v1alpha1.WebhookSecretMissingReason || s.rank.severity == Note {
 		s.pools = nil // its pools go on
 	}
 	if c.Status.FormerCredentials {
-		s.do += " Until then don't restart the controller: pools go on with the former ones, and a restart stops them."
+		s.do += " Until then don't restart the controller."
 	}
 	return s
 }
@@ -57,7 +56,7 @@ func checkPolicies(v view) symptoms {
 	check := func(s seen) {
 		all = append(all, checkLook(v, s)...)
 		if ready := s.ready(); isAmiss(ready) {
-			one := conditionOf(s.of, ready)
+			one := s.amiss(ready)
 			one.key = one.reason + "|" + s.of.String()
 			all = append(all, one)
 		}
@@ -86,7 +85,7 @@ func checkSources(v view) symptoms {
 		if !isAmiss(ready) {
 			continue
 		}
-		one := conditionOf(s.of, ready)
+		one := s.amiss(ready)
 		if ready.Reason == v1alpha1.ArtifactFailedReason {
 			one.key = unserved(one.key, ready.Message)
 		}

@@ -60,6 +60,9 @@ func findingOf(v view, of symptoms) Finding {
 	if f.LastFailure != nil && f.Reason == v1alpha1.RunnersFailingReason {
 		f.Do = explain.FailingRemedy(f.LastFailure.Cause)
 	}
+	if f.Reason == v1alpha1.MaxReachedReason && slices.ContainsFunc(of, func(s symptom) bool { return s.do != f.Do }) {
+		f.Do = explain.Remedy(poolKind, f.Reason) // each pool has its own max
+	}
 	f.Hurts.ofPools(v, of.pools(), f.isTrouble() || f.Reason == v1alpha1.SuspendedReason)
 	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
 	for i, o := range sorted {
@@ -76,10 +79,10 @@ func (all symptoms) pools() map[string]bool {
 	pools := map[string]bool{}
 	for _, s := range all {
 		if s.of.kind == poolKind {
-			pools[s.of.key()] = pools[s.of.key()] || !s.goOn
+			pools[s.of.key()] = pools[s.of.key()] || s.keepsJobs()
 		}
 		for _, p := range s.pools {
-			pools[p] = pools[p] || !s.goOn
+			pools[p] = pools[p] || s.keepsJobs()
 		}
 	}
 	return pools

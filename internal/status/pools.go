@@ -38,19 +38,19 @@ func checkPools(v view, causes map[object]string) symptoms {
 		p := &v.Pools[i]
 		s := seen{ofPool(p), p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt}
 		all = append(all, checkLook(v, s)...)
-		all = append(all, checkConditions(v, p, s.ready(), causes)...)
+		all = append(all, checkConditions(v, p, s, causes)...)
 		all = append(all, checkDemand(p)...)
 	}
 	return all
 }
 
 // checkConditions finds what the conditions of a pool say, each reason once.
-func checkConditions(v view, p *v1alpha1.RunnerPool, ready *explain.Condition, causes map[object]string) symptoms {
+func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[object]string) symptoms {
 	var all symptoms
 	said := map[string]bool{v1alpha1.SucceededReason: true, v1alpha1.ProgressingReason: true}
-	if isAmiss(ready) {
+	if ready := look.ready(); isAmiss(ready) {
 		said[ready.Reason] = true
-		all = append(all, causeOf(v, p, conditionOf(ofPool(p), ready), causes))
+		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := explain.ConditionOf(p.Status.Conditions, c.name)
@@ -86,17 +86,14 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 		s = s.ofQuota(p.Namespace)
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
-	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason, v1alpha1.MaxReachedReason:
+	case v1alpha1.MaxReachedReason:
+		s.key, s.do = s.reason, explain.MaxRemedy(p, v.Now)
+	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
 		s.key = s.reason // each has its own message
 	case v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
-		for _, policy := range v.policiesOf(p) {
-			if key, ok := causes[policy]; ok {
-				s.key = key
-				break
-			}
-		}
+		s = s.partOf(causes, v.policiesOf(p)...)
 	}
 	if !ofConnection[s.reason] {
 		return s
@@ -104,7 +101,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
 		s.key = s.reason + "|" + connection.String()
 	}
-	return s.partOf(object{connectionKind, connection.Namespace, connection.Name}, causes)
+	return s.partOf(causes, object{connectionKind, connection.Namespace, connection.Name})
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.
@@ -142,22 +139,22 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	var all symptoms
 	for i := range v.Pools {
 		p := &v.Pools[i]
-		d := p.Status.Decision
+		d, jobs := p.Status.Decision, p.Status.GetJobs()
 		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
 		case isHurt && explain.ConditionOf(p.Status.Conditions, v1alpha1.SaturatedCondition) != nil:
-		case p.Status.Jobs > d.Desired: // accepted, or known of without a scale set
+		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
-				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(p.Status.Jobs, "job"), d.Reason),
-				since:   d.Time.Time, do: explain.Remedy(poolKind, v1alpha1.MaxReachedReason),
+				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
+				since:   d.Time.Time, do: explain.MaxRemedy(p, v.Now),
 			})
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{
 				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(p.Status.Jobs, "job"), explain.RunnersWords(p.Status.Runners)),
+				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), explain.RunnersWords(p.Status.Runners)),
 				since:   d.Time.Time, do: explainPool,
 			})
 		}

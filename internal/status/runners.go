@@ -36,11 +36,7 @@ func checkRunners(v view, known symptoms) symptoms {
 		r := &v.Runners[i]
 		s := &r.Status
 		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
-		if why := explain.Forged(r); why != nil {
-			forged := conditionOf(object{runnerKind, r.Namespace, r.Name}, why)
-			forged.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
-			all = append(all, forged)
-		}
+		all = append(all, checkSpec(r)...)
 		if !isStuck || s.Cause == "" || s.Cause == v1alpha1.CauseRemoved || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
@@ -67,6 +63,20 @@ func checkRunners(v view, known symptoms) symptoms {
 		all = append(all, one)
 	}
 	return all
+}
+
+// checkSpec finds out whether a runner is never started.
+func checkSpec(r *v1alpha1.Runner) symptoms {
+	why := explain.NeverStarts(r)
+	if why == nil {
+		return nil
+	}
+	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
+	never.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
+	if r.Unreadable() != nil {
+		never.rank.what = "a runner whose spec can't be read isn't started"
+	}
+	return symptoms{never}
 }
 
 // reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.

@@ -22,7 +22,7 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 		if pool == nil {
 			gone := object{poolKind, set.Namespace, set.Spec.PoolRef.Name}
 			if isAmiss(ready) && (ready.Reason != v1alpha1.DrainingReason || leaving[gone] == "") {
-				all = append(all, conditionOf(s.of, ready).during(set.Status.Outage))
+				all = append(all, s.amiss(ready).during(set.Status.Outage))
 			}
 			continue
 		}
@@ -33,7 +33,9 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 		}
 		ofPools := explain.ConditionOf(pool.Status.Conditions, v1alpha1.ReadyCondition)
 		if isAmiss(ready) && !isAmiss(ofPools) && ready.Status == metav1.ConditionFalse {
-			all = append(all, causeOf(v, pool, conditionOf(ofPool(pool), ready), causes))
+			one := s.amiss(ready)
+			one.of = ofPool(pool)
+			all = append(all, causeOf(v, pool, one, causes))
 		}
 		all = append(all, checkSession(set, pool, ready, ofPools)...)
 	}

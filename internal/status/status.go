@@ -161,6 +161,8 @@ type Totals struct {
 	// Runners by state, and Jobs, as the pools have them: those that wait on GitHub for a full pool too.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	Jobs    int32                 `json:"jobs"`
+	// JobsUnknown counts the pools whose jobs were never counted.
+	JobsUnknown int `json:"jobsUnknown,omitempty"`
 	// Waiting are jobs without a runner.
 	Waiting int32 `json:"waiting"`
 	// Leaders are the controllers that work.

@@ -78,7 +78,7 @@ func (s *Snapshot) addPool(name string) {
 	p.Labels = map[string]string{v1alpha1.SourceLabel: "pools"}
 	p.Spec.ConnectionRef.Name, p.Spec.Scale.Max = "acme", new(int32(10))
 	p.Status = v1alpha1.RunnerPoolStatus{
-		ObservedGeneration: 1, Jobs: 2, Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
+		ObservedGeneration: 1, Jobs: new(int32(2)), Runners: v1alpha1.RunnerCounts{Total: 3, Busy: 2, Idle: 1},
 		Decision: &v1alpha1.Decision{Time: ago(5 * time.Minute), Desired: 3, Announced: 10, Reason: "2 jobs + 1 idle", Limits: &v1alpha1.DecidedLimits{Max: new(int32(10)), Idle: 1}},
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
@@ -108,7 +108,7 @@ var pages = map[string]func() *Snapshot{
 		s.Connections[0].Status.Outage = &v1alpha1.GitHubOutage{Code: 500, NextAttempt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
 		for i := range s.Pools {
 			p := &s.Pools[i]
-			p.Status.Jobs, p.Status.Runners = 4, v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
+			p.Status.Jobs, p.Status.Runners = new(int32(4)), v1alpha1.RunnerCounts{Total: 2, Busy: 1 + int32(i%2), Idle: int32(1 - i%2)} //nolint:gosec // small
 			fails(&p.Status.Conditions, v1alpha1.GitHubUnavailableReason, fmt.Sprintf("scale set: listening: opening the message session of scale set %d: GitHub answered 500", i))
 			fails(&s.ScaleSets[i].Status.Conditions, v1alpha1.GitHubUnavailableReason, "listening: GitHub answered 500")
 			is(&s.ScaleSets[i].Status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
@@ -137,7 +137,7 @@ var pages = map[string]func() *Snapshot{
 	"suspended-while-jobs-wait": func() *Snapshot {
 		s := calm(1)
 		p := &s.Pools[0]
-		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, 0, 3, v1alpha1.RunnerCounts{}
+		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, new(int32(0)), 3, v1alpha1.RunnerCounts{}
 		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
 		return s
 	},
@@ -162,7 +162,7 @@ var pages = map[string]func() *Snapshot{
 		s := calm(3)
 		s.Connections[0].Status.FormerCredentials = true
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them`)
-		s.Pools[2].Status.Jobs = 4
+		s.Pools[2].Status.Jobs = new(int32(4))
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
 		return s
 	},
@@ -191,14 +191,17 @@ var pages = map[string]func() *Snapshot{
 		s.Sources[0].Annotations = map[string]string{"reconcile.fluxcd.io/requestedAt": noon.Add(-3 * time.Minute).Format(time.RFC3339Nano)}
 		return s
 	},
-	"mixed": mixed,
+	"never-counted":  func() *Snapshot { return uncounted(2) },
+	"counts-nothing": func() *Snapshot { return uncounted(1) },
+	"unreadable":     unreadable,
+	"mixed":          mixed,
 	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
 		s := calm(2)
 		for i := range s.Pools {
 			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
 				"PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
 		}
-		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = 5, 5, ago(20*time.Minute)
+		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = new(int32(5)), 5, ago(20*time.Minute)
 		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
 		s.Sources[0].Status.CommitStatus = &v1alpha1.CommitStatusFailure{
 			Message: "writing check runs wants the permission checks: write, and the repository among those of the credentials: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
@@ -263,6 +266,38 @@ var pages = map[string]func() *Snapshot{
 	},
 }
 
+// uncounted has so many pools, of the first of which the jobs were never counted.
+func uncounted(pools int) *Snapshot {
+	s := calm(pools)
+	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
+	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" is not there`)
+	return s
+}
+
+// unreadable has an object of each kind with a field that can't be read, and a runner that somebody made by hand.
+func unreadable() *Snapshot {
+	s := calm(2)
+	fail := func(unread *v1alpha1.Unread, conditions *[]metav1.Condition, reason string, fields ...string) {
+		unread.Fields = fields
+		fails(conditions, reason, strings.Join(fields, "\n"))
+	}
+	const invalid = v1alpha1.InvalidSpecReason
+	c, src, p := &s.Connections[0], &s.Sources[0], &s.Policies[0]
+	fail(&c.Unread, &c.Status.Conditions, invalid, "spec.webhook.hookID: json: cannot unmarshal string into Go value of type int64")
+	fail(&src.Unread, &src.Status.Conditions, invalid, `spec.timeout: time: invalid duration "99999999999h"`)
+	fail(&p.Unread, &p.Status.Conditions, v1alpha1.PolicyInvalidReason, `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`, "The pools that it binds keep what was decided last")
+	fail(&s.Pools[0].Unread, &s.Pools[0].Status.Conditions, invalid, `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity`, `spec.scale.idleTimeout: time: invalid duration "banana"`)
+	fail(&s.ScaleSets[1].Unread, &s.ScaleSets[1].Status.Conditions, invalid, "spec.labels[0]: json: cannot unmarshal number into Go value of type string")
+	s.ScaleSets = append(s.ScaleSets, s.ScaleSets[1])
+	s.ScaleSets[2].ObjectMeta, s.ScaleSets[2].Spec.PoolRef.Name = of("ci", "gone"), "gone"
+	for _, name := range []string{"unread", "by-hand"} {
+		s.addRunner(name, "linux-02", v1alpha1.RunnerPending, "", "")
+	}
+	fail(&s.Runners[0].Unread, &s.Runners[0].Status.Conditions, invalid, "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64")
+	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not make this runner; it is not started`)
+	return s
+}
+
 // mixed has several causes at once, one of them in three namespaces' objects.
 func mixed() *Snapshot {
 	s := calm(8)
@@ -272,7 +307,7 @@ func mixed() *Snapshot {
 		fails(&s.Pools[i].Status.Conditions, v1alpha1.PolicyFailedReason, message)
 		is(&s.Pools[i].Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 	}
-	s.Pools[2].Status.Jobs = 5
+	s.Pools[2].Status.Jobs = new(int32(5))
 	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
 	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
 	s.Pools[2].Status.Failures = []v1alpha1.RunnerFailure{{
@@ -283,10 +318,10 @@ func mixed() *Snapshot {
 	for i := range 4 {
 		s.addRunner(fmt.Sprintf("linux-04-%d", i), "linux-04", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, fmt.Sprintf("Unschedulable: 0/%d nodes are available", i+2))
 	}
-	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = 6, 7
-	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = 14, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = new(int32(6)), 7
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = new(int32(14)), v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
-	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = 10, 4
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = new(int32(10)), 4
 	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
 	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")
@@ -313,6 +348,62 @@ func TestVerdicts(t *testing.T) {
 		}
 		if got := Look(make()).Verdict; got != expected {
 			t.Errorf("%s: %s, want %s", name, got, expected)
+		}
+	}
+}
+
+// Without a former template nothing goes on.
+func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
+	for message, want := range map[string]string{
+		"spec.template.spec.hostNetwork: no":                       "Until then the pool starts no runners and accepts no jobs.",
+		"revision linux-1 goes on: spec.template.spec.hostPID: no": "The revision before goes on.",
+	} {
+		s := calm(1)
+		fails(&s.Pools[0].Status.Conditions, v1alpha1.PolicyDeniedReason, message)
+		if found := Look(s).Findings; len(found) != 1 || !strings.HasSuffix(found[0].Do, "allow it. "+want) {
+			t.Errorf("%s: found %+v", message, found)
+		}
+	}
+}
+
+// Raising spec.scale.max has no effect where a rule bounds it, and who is to raise what differs from pool to pool.
+func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
+	s := calm(2)
+	full := func(p *v1alpha1.RunnerPoolStatus) {
+		p.Jobs, p.Waiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+	}
+	advises := func(want string) {
+		t.Helper()
+		if found := Look(s).Findings; len(found) != 1 || found[0].Do != want {
+			t.Errorf("want %q, found %+v", want, found)
+		}
+	}
+	full(&s.Pools[0].Status)
+	advises("Raise spec.scale.max, now 10, or wait: jobs and idle runners together ask for 15.")
+	s.Pools[0].Status.Decision.Limits.Bounds = []v1alpha1.LimitBound{
+		{Field: "idle", Declared: 2, Value: 1, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
+		{Field: "max", Declared: 20, Value: 10, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
+	}
+	advises("Raising spec.scale.max above 10 has no effect: the rule RunnerPolicy/ci/limits corral.scaling.limit bounds it; change it, or ask its owner, or wait.")
+	full(&s.Pools[1].Status)
+	advises("Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.")
+}
+
+// A job waits for one cause: not for a policy whose last decision holds.
+func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
+	for reason, want := range map[string]int32{v1alpha1.PolicyFailedReason: 0, v1alpha1.RolledBackReason: 0, v1alpha1.PolicyPendingReason: 3} {
+		s := calm(1)
+		p := &s.Pools[0].Status
+		p.Jobs = new(int32(5))
+		fails(&p.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed")
+		is(&p.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, reason, "limits.rego:3")
+		fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3")
+		for _, f := range Look(s).Findings {
+			isFailing := f.Reason == v1alpha1.RunnersFailingReason
+			if isFailing && f.Hurts.Jobs != 3 || !isFailing && f.Hurts.Pools > 0 && f.Hurts.Jobs != want {
+				t.Errorf("%s: %s hurts %+v", reason, f.Reason, f.Hurts)
+			}
 		}
 	}
 }

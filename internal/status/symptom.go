@@ -85,6 +85,11 @@ func (all symptoms) at(now time.Time) symptoms {
 	return found
 }
 
+// keepsJobs reports whether jobs of a pool wait for it: not while what was decided last holds, or the former template is in force.
+func (s *symptom) keepsJobs() bool {
+	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
+}
+
 // causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool goes on.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
@@ -162,10 +167,13 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	return s
 }
 
-// partOf makes a symptom a part of what another object has, if that has something.
-func (s symptom) partOf(cause object, causes map[object]string) symptom {
-	if key, ok := causes[cause]; ok {
-		s.key = key
+// partOf makes a symptom a part of what the first of other objects has that has something.
+func (s symptom) partOf(causes map[object]string, others ...object) symptom {
+	for _, o := range others {
+		if key, ok := causes[o]; ok {
+			s.key = key
+			break
+		}
 	}
 	return s
 }

@@ -5,6 +5,7 @@ package status
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ func (p Page) Text() string {
 			continue
 		}
 		if f.Message != "" {
-			line("          says: %s", wording.TruncateRunes(wording.FirstLine(strings.TrimSpace(f.Message)), maxMessage))
+			line("          says: %s", wording.TruncateRunes(problems(f.Message), maxMessage))
 		}
 		if l := f.LastFailure; l != nil {
 			line("          last: %s, %s", clock(&l.Time, p.Time.Time), wording.TruncateRunes(l.String(), maxMessage))
@@ -65,6 +66,14 @@ func (p Page) Text() string {
 		line("%s", words)
 	}
 	return b.String()
+}
+
+// meanwhile is the last line of a message that says what goes on: what to do says it, too.
+var meanwhile = regexp.MustCompile(`\n(Nothing|What was applied|The pools that it binds) [^\n]*$`)
+
+// problems are what a message says is wrong, in one line.
+func problems(message string) string {
+	return strings.ReplaceAll(meanwhile.ReplaceAllString(strings.TrimSpace(message), ""), "\n", "; ")
 }
 
 // printable replaces what isn't to be printed: messages are anybody's.
@@ -187,11 +196,22 @@ func (p *Page) totals() string {
 	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
 		return text
 	}
-	text += ". " + explain.RunnersWords(p.Totals.Runners) + ". " + wording.Count(p.Totals.Jobs, "job")
-	if p.Totals.Waiting > 0 {
-		text += fmt.Sprintf(", %d of them without a runner", p.Totals.Waiting)
+	return text + ". " + explain.RunnersWords(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
+}
+
+// jobs says how many there are, as far as they were counted.
+func (t *Totals) jobs() string {
+	text, of := wording.Count(t.Jobs, "job"), wording.Count(t.JobsUnknown, "pool")
+	if t.JobsUnknown == t.Pools && t.Jobs == 0 && t.Pools > 0 {
+		return "The jobs of " + of + " aren't known"
 	}
-	return text + "."
+	if t.Waiting > 0 {
+		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
+	}
+	if t.JobsUnknown > 0 {
+		text += "; the jobs of " + of + " aren't known"
+	}
+	return text
 }
 
 // poolsRead is what pools are called among what could not be looked at.

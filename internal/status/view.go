@@ -111,7 +111,10 @@ func (v view) totals() Totals {
 	for i := range v.Pools {
 		s := &v.Pools[i].Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
-		t.Jobs += s.Jobs + explain.More(s)
+		t.Jobs += s.GetJobs() + explain.More(s)
+		if s.Jobs == nil {
+			t.JobsUnknown++
+		}
 		t.Waiting += explain.Waiting(s)
 	}
 	for i := range v.Runners {

@@ -32,7 +32,7 @@ const scrapeTimeout = 5 * time.Second
 // rowOf takes from a pool's status what kubectl shows of it.
 func rowOf(p *v1alpha1.RunnerPool) poolRow {
 	row := poolRow{
-		Name: p.Name, Jobs: p.Status.Jobs, Max: p.Spec.Scale.GetMax(),
+		Name: p.Name, Jobs: p.Status.GetJobs(), Max: p.Spec.Scale.GetMax(),
 		Busy: p.Status.Runners.Busy, Idle: p.Status.Runners.Idle, Starting: p.Status.Runners.Pending,
 		Ready: conditions.IsReady(p), Message: conditions.GetMessage(p, fluxmeta.ReadyCondition),
 	}

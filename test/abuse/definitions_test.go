@@ -274,8 +274,8 @@ func TestAFolderWithoutPools(t *testing.T) {
 	source := s.source("pools", r.URL())
 	s.ready(source)
 	s.patch(source, `{"spec":{"path":"docs"}}`)
-	s.says(source, refusedPrune(s, "It would remove the only pool, linux\nWhat was applied of revision main@sha1:COMMIT stays in force"), commit, "COMMIT")
-	s.look("It would remove the only pool, linux", 3)
+	s.says(source, refusedPrune(s, "Revision main@sha1:COMMIT would remove the only pool, linux\nWhat was applied of revision main@sha1:COMMIT stays in force"), commit, "COMMIT")
+	s.look("would remove the only pool, linux", 3)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -299,9 +299,9 @@ func TestARepositoryThatShrinksToNothing(t *testing.T) {
 	r.Remove("cue.mod")
 	empty := r.Push("Remove everything")
 	s.request(source)
-	want := "It would remove all 2 pools: linux, windows\nNothing of revision main@sha1:COMMIT was applied; main@sha1:GOOD stays in force"
+	want := "Revision main@sha1:COMMIT would remove all 2 pools: linux, windows\nNothing of revision main@sha1:COMMIT was applied; main@sha1:GOOD stays in force"
 	s.says(source, refusedPrune(s, want), empty, "COMMIT", good, "GOOD")
-	s.look("It would remove all 2 pools", 1)
+	s.look("would remove all 2 pools", 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.allDone(s.addJobs("windows", 1, time.Millisecond))
 	s.patch(source, `{"metadata":{"annotations":{"corral.dev/allow-prune":"main@sha1:`+empty+`"}}}`)

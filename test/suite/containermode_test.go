@@ -61,7 +61,7 @@ func (w *story) atZero(t *testing.T, name client.ObjectKey) {
 	eventually(t, func(ctx context.Context) error {
 		p := &v1alpha1.RunnerPool{}
 		must(t, w.Client.Get(ctx, name, p))
-		if p.Status.Runners.Total != 0 || p.Status.Jobs != 0 || p.Status.Decision == nil || p.Status.Decision.Desired != 0 {
+		if p.Status.Runners.Total != 0 || p.Status.GetJobs() != 0 || p.Status.Decision == nil || p.Status.Decision.Desired != 0 {
 			return fmt.Errorf("the pool is %+v, decided %+v", p.Status.Runners, p.Status.Decision)
 		}
 		return nil

@@ -109,8 +109,8 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	working, waiting := w.longJob(t, namespace, 9001), w.longJob(t, namespace, 9002)
 	runner := busyRunner(t, namespace)
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if p.Status.Jobs != 1 {
-			return fmt.Errorf("%d jobs", p.Status.Jobs)
+		if p.Status.GetJobs() != 1 {
+			return fmt.Errorf("%d jobs", p.Status.GetJobs())
 		}
 		return nil
 	})

@@ -200,8 +200,8 @@ func (s *situation) runs(jobs, busy int32) func(context.Context) error {
 		if err := s.w.Client.Get(ctx, key(s.namespace, "linux"), p); err != nil {
 			return err
 		}
-		if p.Status.Jobs != jobs || p.Status.Runners.Busy != busy || p.Status.Runners.Total != busy {
-			return fmt.Errorf("%d jobs, %+v", p.Status.Jobs, p.Status.Runners)
+		if p.Status.GetJobs() != jobs || p.Status.Runners.Busy != busy || p.Status.Runners.Total != busy {
+			return fmt.Errorf("%d jobs, %+v", p.Status.GetJobs(), p.Status.Runners)
 		}
 		return nil
 	}
