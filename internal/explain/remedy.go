@@ -19,7 +19,7 @@ var remedies = map[string]string{
 	v1alpha1.SuspendedReason:             "Set spec.suspend to false: then it accepts jobs again.",
 	v1alpha1.AccessDeniedReason:          "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
-	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end the pool that holds the scale set.",
+	v1alpha1.OwnedElsewhereReason:        "Choose another spec.scaleSetName, or end what holds the scale set: it is tried again, and goes on by itself once that is closed.",
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:     "Wait: GitHub is asked again. Editing the connection doesn't help, unless GitHub can't be reached at all.",
 	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail." + thenRetry,

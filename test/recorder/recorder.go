@@ -90,8 +90,22 @@ const partMark = "======== "
 // part writes down what read returns. What it begins with costs less, and is looked at first.
 func (r *Recorder) part(ctx context.Context, title string, begin, read func(context.Context) (string, error)) {
 	r.t.Helper()
-	text, since := "", time.Time{}
-	err := world.Until(ctx, tooLong, func(ctx context.Context) error {
+	text, err := r.watch(ctx, title, begin, read)
+	switch {
+	case golden.Updating() && (text == "" || err != nil):
+		r.t.Fatalf("%s: %v:\n%s", title, err, text)
+	case err != nil: // all of it is to be told now: what is written in the end may not come to be compared
+		now, failed := read(context.WithoutCancel(ctx))
+		text, err = r.settle(now), errors.Join(err, failed)
+		r.t.Errorf("%s: %v (-want +got): %s", title, err, gocmp.Diff(r.reviewed[title], text))
+	}
+	r.written.WriteString(partMark + title + "\n" + text)
+}
+
+// watch waits until a part is as reviewed, or doesn't change any more if it is to be written anew.
+func (r *Recorder) watch(ctx context.Context, title string, begin, read func(context.Context) (string, error)) (text string, err error) {
+	since := time.Time{}
+	err = world.Until(ctx, tooLong, func(ctx context.Context) error {
 		now, err := begin(ctx)
 		if err == nil && (golden.Updating() || strings.HasPrefix(r.reviewed[title], r.settle(now))) {
 			now, err = read(ctx)
@@ -108,17 +122,7 @@ func (r *Recorder) part(ctx context.Context, title string, begin, read func(cont
 		}
 		return nil
 	})
-	if err != nil && !golden.Updating() { // all of it is to be told
-		now, failed := read(context.WithoutCancel(ctx))
-		text, err = r.settle(now), errors.Join(err, failed)
-	}
-	switch {
-	case text == "" || golden.Updating() && err != nil:
-		r.t.Fatalf("%s: %v:\n%s", title, err, text)
-	case err != nil: // what is written in the end may not come to be compared
-		r.t.Errorf("%s (-want +got): %s", title, gocmp.Diff(r.reviewed[title], text))
-	}
-	r.written.WriteString(partMark + title + "\n" + text)
+	return text, err
 }
 
 // Close compares all parts with the file that was reviewed, or writes it anew.
