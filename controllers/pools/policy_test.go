@@ -202,6 +202,18 @@ func TestAPoolThatPoliciesNeverDecidedOnStartsNothing(t *testing.T) {
 	}
 }
 
+func TestOfAPoolWhoseOnlyTemplateIsDeniedNothingGoesOn(t *testing.T) {
+	b := newBench(t)
+	b.put("p", deny("runner:1"))
+	b.reconcile()
+	b.reconcile()
+	for _, condition := range []string{v1alpha1.ReadyCondition, v1alpha1.PolicyCondition} {
+		if message := conditions.GetMessage(b.pool(), condition); !strings.HasPrefix(message, "spec.template.spec.containers[0].image: no ") {
+			t.Errorf("%s: %s", condition, message)
+		}
+	}
+}
+
 func TestADeniedTemplateIsNotTakenAndTheFormerGoesOn(t *testing.T) {
 	b := newBench(t)
 	b.put("p", deny("runner:2"))

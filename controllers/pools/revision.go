@@ -119,7 +119,7 @@ func (t templateState) refuse(name string, err error) (templateState, error) {
 func goesOn(revision, refused string, err error) error {
 	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
 	switch {
-	case revision == refused: // it was allowed once; see evictDenied
+	case revision == "", revision == refused: // it was allowed once; see evictDenied
 		return err
 	case kube.IsProgress(err):
 		return err
