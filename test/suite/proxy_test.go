@@ -59,7 +59,7 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	must(t, w.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ca"}, Data: map[string]string{"ca.crt": certificate}}))
 	d.connection(`{"suspend":false}`)
-	d.says("; lacking: RunnerReleases")
+	d.says("; without RunnerReleases: ")
 
 	d.example("webhooks", "max: 50", "max: 4")
 	must(t, w.Client.Create(ctx, newPool(namespace, "sets", "acme")))
