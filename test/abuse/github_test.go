@@ -184,7 +184,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
 			want:  unavailable("scale set: listening: opening the message session of scale set 1: no answer in time"),
-			cause: "GitHub didn't answer the last",
+			cause: "GitHub didn't answer",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestAGitHubThatHangs(t *testing.T) {
 	other := s.pool("other")
 	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
 	s.troubled()
-	s.look("GitHub didn't answer the last", 1, "pool/other")
+	s.look("GitHub didn't answer", 1, "pool/other")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)
