@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -232,6 +233,8 @@ func describe(t reflect.Type) string {
 		return "a duration such as 90s, 10m or 24h, of less than 292 years"
 	case t == reflect.TypeFor[metav1.Time]():
 		return "a time such as 2026-07-01T18:00:00Z"
+	case t == reflect.TypeFor[intstr.IntOrString]():
+		return "a whole number of at most 2147483647, or a percentage such as 25%"
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return ""
 	}

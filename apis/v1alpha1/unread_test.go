@@ -29,7 +29,7 @@ var poisons = map[string]struct{ object, unreadable, lost string }{
 		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
 spec.scale.idleTimeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "banana"
 spec.scale.schedules[1].cron.duration: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "2 weeks"
-spec.update.maxSurge: must be a whole number of at most 2147483647, not 5000000000`,
+spec.update.maxSurge: must be a whole number of at most 2147483647, or a percentage such as 25%, not 5000000000`,
 	},
 	"PoolSource": {
 		object:     `"spec":{"timeout":"99999999999h","prune":"no"},"status":{"inventory":{"entries":[{"id":"a","v":"b"}]}}`,
