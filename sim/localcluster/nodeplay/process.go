@@ -44,12 +44,13 @@ type process struct {
 	*actor
 	alive context.Context // ends with SIGTERM, and with ErrKilled as its cause when it is killed
 	die   context.CancelCauseFunc
-	ended chan ending // buffered; the first of what ends the process counts
+	ended chan ending   // buffered; the first of what ends the process counts
+	told  chan struct{} // closed once it is reported to run
 }
 
 // run starts the process, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
 func (a *actor) run(c Container) (ending, error) {
-	p := &process{actor: a, ended: make(chan ending, 2)}
+	p := &process{actor: a, ended: make(chan ending, 2), told: make(chan struct{})}
 	p.alive, p.die = context.WithCancelCause(a.term)
 	a.node.mu.Lock()
 	a.now = p
@@ -58,6 +59,7 @@ func (a *actor) run(c Container) (ending, error) {
 	if err := a.report(a.status.running()); err != nil {
 		return ending{}, err
 	}
+	close(p.told)
 	select {
 	case end := <-p.ended:
 		return end, nil
@@ -132,8 +134,12 @@ func (p *process) crash(end ending) {
 	p.die(ErrKilled)
 }
 
-// evict deletes the pod in somebody else's name.
+// evict deletes the pod in somebody else's name, who sees it run.
 func (p *process) evict() {
+	select {
+	case <-p.told:
+	case <-p.alive.Done():
+	}
 	err := p.persistently(func(ctx context.Context) error {
 		return p.node.client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name, metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(p.pod.UID)),
