@@ -78,7 +78,11 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	o.demand = r.readDemand(o)
 	o.scale = scaleNow(o)
 	o.memory.lastJob = o.scale.lastJob
-	o.memory.trial = memory.trial.after(o.template.revision, o.runners)
+	former := memory.trial
+	if o.health.retries { // what did well before proves nothing of another attempt
+		former = trial{}
+	}
+	o.memory.trial = former.after(o.template.revision, o.runners)
 	return o, nil
 }
 

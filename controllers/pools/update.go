@@ -103,7 +103,7 @@ func rolloutRunners(o observation) []rollout.Runner {
 	list, retiring := make([]rollout.Runner, 0, len(o.runners)), o.retiring()
 	for _, x := range o.runners {
 		r := rollout.Runner{
-			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling && x.runner.Status.Job != nil,
+			Name: x.runner.Name, Revision: x.runner.Spec.Revision, State: x.verdict.State, Settling: x.verdict.Settling && x.runner.CurrentJob() != nil,
 			Deleting: x.isEnding() || retiring[x.runner.Name], Started: startOf(x), Since: x.verdict.Since,
 			Persists: x.runner.Persists(),
 		}

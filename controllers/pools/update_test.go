@@ -236,9 +236,10 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 	}
 }
 
-// A canary's Runner goes with its job.
-func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
-	b := newBench(t)
+// canaryHadAJob is a pool with an update whose one canary had a job and is gone.
+func canaryHadAJob(t *testing.T) (b *bench, current string) {
+	t.Helper()
+	b = newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Update.Canary = &v1alpha1.CanarySpec{Runners: intstr.FromInt32(1), Pause: &metav1.Duration{Duration: time.Minute}}
 	})
@@ -246,7 +247,7 @@ func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
 	former := b.edit("runner:2")
 	b.words.Assigned = 3
 	b.reconcile()
-	current := b.pool().Status.Revision
+	current = b.pool().Status.Revision
 	if diff := cmp.Diff(map[string]int{former: 2, current: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateCanary {
 		t.Fatalf("%s, runners (-want +got):\n%s", b.phase(), diff)
 	}
@@ -265,11 +266,28 @@ func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
 	if b.phase() != v1alpha1.UpdateCanary {
 		t.Errorf("before the pause is over: %q", b.phase())
 	}
+	return b, current
+}
+
+// A canary's Runner goes with its job.
+func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
+	b, current := canaryHadAJob(t)
 	b.now = b.now.Add(time.Minute)
 	b.words.Assigned = 2
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{current: 2}, b.made()); diff != "" || b.phase() != "" {
 		t.Errorf("after it: %q, runners (-want +got):\n%s", b.phase(), diff)
+	}
+}
+
+func TestAnotherAttemptTriesCanariesAnew(t *testing.T) {
+	b, current := canaryHadAJob(t)
+	b.change(func(p *v1alpha1.RunnerPool) { p.Annotations = map[string]string{v1alpha1.RetryAnnotation: "again"} })
+	b.now = b.now.Add(time.Minute)
+	b.words.Assigned = 2
+	b.reconcile()
+	if n := b.made()[current]; n != 1 || b.phase() != v1alpha1.UpdateCanary {
+		t.Errorf("%q with %d runners of the new template", b.phase(), n)
 	}
 }
 

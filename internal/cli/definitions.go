@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	compiler, err := worker.NewCompiler(1, worker.DefaultLimits())
+	compiler, err := worker.NewCompiler(1, compileLimits())
 	if err != nil {
 		return compiled{}, err
 	}
@@ -72,6 +73,13 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		c.uncommitted = t.uncommitted()
 	}
 	return c, err
+}
+
+// compileLimits are those of the controller, in less time by the clock: somebody waits, and Argo CD for 90 s at most.
+func compileLimits() worker.Limits {
+	limits := worker.DefaultLimits()
+	limits.Wall = time.Minute
+	return limits
 }
 
 // tree is a tree of definitions.

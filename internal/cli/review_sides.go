@@ -54,7 +54,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	}
 	defer base.close()
 	defer head.close()
-	compiler, err := worker.NewCompiler(2, worker.DefaultLimits())
+	compiler, err := worker.NewCompiler(2, compileLimits())
 	if err != nil {
 		return nil, err
 	}

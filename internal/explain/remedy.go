@@ -127,6 +127,7 @@ func FailingRemedy(cause v1alpha1.RunnerCause) string {
 var saying = []struct{ reason, says, remedy string }{
 	{v1alpha1.BuildFailedReason, "there is no folder ", "Correct spec.path of the source, or push a folder with pools there." + revisionRunsOn},
 	{v1alpha1.BuildFailedReason, "no pools found in ", "Declare pools there and push, or correct spec.path of the source." + revisionRunsOn},
+	{v1alpha1.BuildFailedReason, "compiling revision ", "Look at the controller's CPU, memory and log: the definitions are not to blame, and are compiled again." + revisionRunsOn},
 	{v1alpha1.VerificationFailedReason, "which is not among the ", "Add the signer's key to spec.git.verify, or sign the revision with one that is there and push it again." + revisionRunsOn},
 	{v1alpha1.ApplyFailedReason, " holds it; remove it there first", "Remove the pool from one of the two sources, and push." + revisionRunsOn},
 	{v1alpha1.ArtifactFailedReason, "known_hosts", "Compare the fingerprint with what the server's owner says, and only then put its key into known_hosts of the source's Secret." + revisionRunsOn},

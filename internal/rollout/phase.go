@@ -121,11 +121,15 @@ func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
 // isSound reports whether there is one, and its runners are not known to fail.
 func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
+// together is how long runners of the former template fail with those of the new one: while the new one fails on, none is made of the former, and
+// a failure of long ago says nothing of it.
+const together = 10 * time.Minute
+
 // bothFail reports whether runners of the former template failed in the same time as those of
 // the new one: then it is not the new template that is to blame.
 func (u *update) bothFail() bool {
-	former := u.Records[u.from]
-	return !former.Last.IsZero() && !former.Last.Before(u.Records[u.To].First)
+	former, now := u.Records[u.from], u.Records[u.To]
+	return !former.Last.IsZero() && !former.Last.Before(now.First) && now.Last.Sub(former.Last) < together
 }
 
 // inForce is the revision that runners are to be of.
@@ -144,7 +148,7 @@ func (u *update) wanted() int { return int(min(u.Bounds.Canary, max(1, u.Desired
 func (u *update) proven() bool {
 	started := slices.Clone(u.Tried)
 	for _, r := range u.Runners {
-		runs := r.State == v1alpha1.RunnerIdle && !r.Deleting || r.State == v1alpha1.RunnerBusy || r.Settling
+		runs := r.State == v1alpha1.RunnerIdle && !r.Deleting || r.State == v1alpha1.RunnerBusy
 		if r.Revision == u.To && runs && !r.Started.IsZero() {
 			started = append(started, r.Started)
 		}

@@ -98,6 +98,8 @@ func TestNext(t *testing.T) {
 	tried := rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, Canary: 2, Pause: 5 * time.Minute}
 	allA, allB, aab := []string{"A", "A", "A"}, []string{"B", "B", "B"}, []string{"B", "A", "A"}
 	broken := rollout.Record{Owned: 3, Open: true, First: now.Add(-time.Minute), Last: now, Message: "3 runners in a row failed (ImagePull: no such image)"}
+	failsOn := broken
+	failsOn.First = now.Add(-20 * time.Minute)
 	astray := rollout.Record{Open: true, First: now.Add(-time.Minute), Last: now, Message: "3 runners in a row failed (NeverConnected: no network)"}
 	probing := astray
 	probing.Probe = true
@@ -251,6 +253,12 @@ func TestNext(t *testing.T) {
 				Records: map[string]rollout.Record{"B": broken, "A": {Owned: 1, First: now, Last: now}}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allB, PhaseAges: time.Hour,
 				Reason: "2 runners of former templates left to replace"},
+		},
+		"the former failed once with it, and the template fails on": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),
+				Records: map[string]rollout.Record{"B": failsOn, "A": {Owned: 1, First: now.Add(-15 * time.Minute), Last: now.Add(-15 * time.Minute)}}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA,
+				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"the former failed before": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),

@@ -192,7 +192,7 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 	case strings.Contains(stderr, outOfCPUTime):
 		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
 	case errors.Is(wall, context.DeadlineExceeded) && cpuTime(state) < c.Limits.CPU:
-		return compile.Result{}, fmt.Errorf("it got %s of CPU time in %s, too little: the machine is busy, or the container's CPU limit is low", cpuTime(state).Round(time.Millisecond), c.Limits.Wall)
+		return compile.Result{}, fmt.Errorf("the compiler got %s of CPU time in %s, too little: the machine is busy, or the container's CPU limit is low", cpuTime(state).Round(time.Millisecond), c.Limits.Wall)
 	case errors.Is(wall, context.DeadlineExceeded): // where CPU time has no limit
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	case stderr == "":
