@@ -301,7 +301,7 @@ func unreadable() *Snapshot {
 // mixed has several causes at once, one of them in three namespaces' objects.
 func mixed() *Snapshot {
 	s := calm(8)
-	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "compiling revision main@sha1:1234: pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
+	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
 	fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3: rego_parse_error")
 	for i, message := range []string{"the last decision stays in force: RunnerPolicy/ci/limits: it can't be loaded", "the same of RunnerPolicy/ci/limits"} {
 		fails(&s.Pools[i].Status.Conditions, v1alpha1.PolicyFailedReason, message)
