@@ -121,8 +121,8 @@ func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
 // isSound reports whether there is one, and its runners are not known to fail.
 func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
-// together is how long runners of the former template fail with those of the new one: while the new one fails on, none is made of the former, and
-// a failure of long ago says nothing of it.
+// together is the longest time from the last failure of the former template's runners to that of the new one's: until then both fail. The
+// failure could not be disproved later, as no runner of the former template is made meanwhile.
 const together = 10 * time.Minute
 
 // bothFail reports whether runners of the former template failed in the same time as those of

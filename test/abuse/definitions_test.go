@@ -79,7 +79,7 @@ func vet(t *testing.T, folder string) (string, int) {
 type mistake struct {
 	name, text string // of the file
 	complaint  string
-	costly     bool // so that corral vet, which compiles alike, isn't asked too
+	costly     bool // corral vet compiles it the same way, and isn't asked
 }
 
 // known is one of the mistakes that all layers share, see testdata/refused.
