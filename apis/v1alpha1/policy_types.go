@@ -173,7 +173,6 @@ type AuditFinding struct {
 // +kubebuilder:resource:shortName=rpol,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
-// +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -229,7 +228,6 @@ type RunnerPolicyList struct {
 // +kubebuilder:resource:scope=Cluster,shortName=crpol,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
-// +kubebuilder:printcolumn:name="Decisions",type=string,JSONPath=`.status.decisions`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// healthy is how long a runner has to wait for jobs to count as one in good health.
+// healthy is how long a runner has to wait for jobs to count as one in good health, unless its template is being tried.
 const healthy = 10 * time.Second
 
 // passing is how long GitHub may fail to register a runner before the pool's status says so.
@@ -244,6 +244,9 @@ func (o observation) succeeded(c scaling.Circuit) bool {
 func (o observation) isWell(c scaling.Circuit, x observed) bool {
 	if c.Cause == v1alpha1.CauseNeverConnected {
 		return o.memory.health.connected[x.runner.Name]
+	}
+	if u := o.pool.Status.Update; u != nil && u.To == c.Revision {
+		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect() // an update believes no runner sooner
 	}
 	return o.now.Sub(x.verdict.Since) >= healthy
 }

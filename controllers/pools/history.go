@@ -60,7 +60,7 @@ func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d
 	if explain.SameDecision(h.last, d) && !isJudged {
 		return
 	}
-	e := explain.Entry{Time: metav1.Time{Time: now}, Jobs: after.GetJobs(), Runners: after.Runners, Decision: d.DeepCopy()}
+	e := explain.Entry{Time: metav1.Time{Time: now}, Jobs: after.Jobs, Runners: after.Runners, Decision: d.DeepCopy()}
 	if e.Decision != nil {
 		e.Decision.Before = explain.Numbers(h.last)
 	}

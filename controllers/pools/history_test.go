@@ -102,7 +102,7 @@ func (s *scribe) tells(want ...string) {
 		if e.Decision.Before != nil {
 			before = fmt.Sprint(e.Decision.Before.Desired)
 		}
-		got = append(got, fmt.Sprintf("%s → %d for %d", before, e.Decision.Desired, e.Jobs))
+		got = append(got, fmt.Sprintf("%s → %d for %d", before, e.Decision.Desired, *e.Jobs))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		s.t.Error(diff)

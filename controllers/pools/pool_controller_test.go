@@ -293,6 +293,9 @@ func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
 			if !valid && p.Status.Revision != good {
 				t.Errorf("revision %s, not %s", p.Status.Revision, good)
 			}
+			if updated := b.updated(); (updated == "False "+v1alpha1.TemplateInvalidReason) == valid {
+				t.Errorf("updated: %s", updated)
+			}
 			if list := b.runners(); len(list) != 1 || list[0].Spec.Revision != p.Status.Revision {
 				t.Errorf("runners: %+v", list)
 			}

@@ -56,7 +56,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if o.demand.Known {
 		markSaturated(pool, d, observes(o.pool))
 	}
-	markUpdated(pool, d.step, s.Revision)
+	markUpdated(pool, d.step, o.template)
 	markDrainable(pool, o.memory.budgets)
 	s.Observed = nil
 	if observes(o.pool) {

@@ -54,6 +54,8 @@ type templateState struct {
 	failures []policy.Failure
 	// refusal is why the spec's template can't be used; nil if it can. Invalid says so of a pool that goes on with a former one.
 	refusal, invalid error
+	// former is true while a pool goes on with a template of before, as the spec's can't be used.
+	former bool
 	// accepted identifies the template that was accepted last.
 	accepted string
 	// hidden are names that others' revisions have, though the cache doesn't show them: they lack the labels of ours.
@@ -108,25 +110,24 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 
 // refuse leaves the last good revision in force, if there is one, as the spec's template can't be used.
 func (t templateState) refuse(name string, err error) (templateState, error) {
-	t.refusal, t.invalid = err, goesOn(t.revision, name, err)
+	t.former = t.revision != "" && t.revision != name // that one was allowed once; see evictDenied
+	t.refusal, t.invalid = err, t.goesOn(err)
 	if t.revision != "" {
 		err = nil
 	}
 	return t, err
 }
 
-// goesOn is the outcome of a pool whose template is refused while a revision goes on.
-func goesOn(revision, refused string, err error) error {
+// goesOn is the outcome of a pool whose template is refused.
+func (t templateState) goesOn(err error) error {
 	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
 	switch {
-	case revision == "", revision == refused: // it was allowed once; see evictDenied
-		return err
-	case kube.IsProgress(err):
+	case !t.former, kube.IsProgress(err):
 		return err
 	case kube.IsStalled(err):
-		return kube.Stall(reason, "revision %s goes on: %w", revision, err)
+		return kube.Stall(reason, "revision %s goes on: %w", t.revision, err)
 	}
-	return kube.Wait(reason, recordRetry, "revision %s goes on: %w", revision, err)
+	return kube.Wait(reason, recordRetry, "revision %s goes on: %w", t.revision, err)
 }
 
 // mark sets the conditions that say whether the template can be used.

@@ -207,15 +207,18 @@ func (o observation) former() string {
 	return ""
 }
 
-// markUpdated sets the condition that says where the update is.
-func markUpdated(pool *v1alpha1.RunnerPool, step rollout.Plan, to string) {
+// markUpdated sets the condition that says where the update to a template is.
+func markUpdated(pool *v1alpha1.RunnerPool, step rollout.Plan, t templateState) {
 	switch u := step.State; {
 	case u != nil && u.Phase == v1alpha1.UpdateHeld:
 		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.UpdateHeldReason, "%s", describeUpdate(u))
 	case u != nil && u.Phase == v1alpha1.UpdateRolledBack:
 		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.RolledBackReason, "%s", describeUpdate(u))
+	case step.Updated && t.former && kube.IsProgress(t.invalid): // what was said holds until it is known whether it is refused
+	case step.Updated && t.former:
+		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, kube.ReasonOf(t.invalid, v1alpha1.ProgressingReason), "%s", t.invalid)
 	case step.Updated:
-		conditions.MarkTrue(pool, v1alpha1.UpdatedCondition, v1alpha1.SucceededReason, "revision %s", to)
+		conditions.MarkTrue(pool, v1alpha1.UpdatedCondition, v1alpha1.SucceededReason, "revision %s", t.revision)
 	default:
 		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.ProgressingReason, "%s", describeUpdate(u))
 	}

@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
@@ -522,5 +523,35 @@ func TestARunnerThatEndedWithoutAJobProvesNothing(t *testing.T) {
 				t.Errorf("%d runners of the former template; the update is %+v", made, b.pool().Status.Update)
 			}
 		})
+	}
+}
+
+// A template that is tried is believed no sooner than the update believes it: what crashes half a minute after it became idle is rolled back.
+func TestATemplateWhoseRunnersCrashAfterAWhileIsRolledBack(t *testing.T) {
+	b := newBench(t)
+	b.warm(2)
+	before := b.edit("runner:2")
+	for range rollout.Tolerated {
+		b.reconcile()
+		b.runAll()
+		b.now = b.now.Add(30 * time.Second)
+		b.reconcile()
+		if b.phase() != v1alpha1.UpdateRolling {
+			t.Fatalf("%q", b.phase())
+		}
+		for _, r := range b.runners() {
+			if r.Spec.Revision == before || !r.DeletionTimestamp.IsZero() {
+				continue
+			}
+			f := b.failed(r.Name)
+			f.Revision, f.Began = r.Spec.Revision, b.now.Add(-30*time.Second)
+			b.results.Failures = []runners.Failure{f}
+			must(t, b.Client.Delete(t.Context(), &r))
+			break
+		}
+	}
+	b.reconcile()
+	if b.phase() != v1alpha1.UpdateRolledBack {
+		t.Errorf("%q after %d failures", b.phase(), rollout.Tolerated)
 	}
 }

@@ -80,12 +80,12 @@ func bounded(f *PoolFacts) {
 		{Message: "no memory limit", Path: "spec.containers[0].resources", Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.warn", File: "policies/pod.rego", Line: 12}},
 	}}
 	f.History = []Entry{
-		{Time: d.Time, Since: new(ago(150 * time.Second)), Jobs: 7, Decision: d},
-		{Time: ago(time.Hour), Jobs: 2, Decision: &v1alpha1.Decision{
+		{Time: d.Time, Since: new(ago(150 * time.Second)), Jobs: new(int32(7)), Decision: d},
+		{Time: ago(time.Hour), Jobs: new(int32(2)), Decision: &v1alpha1.Decision{
 			Time: ago(time.Hour), Desired: 4, Announced: 500, Reason: "2 jobs + 2 idle",
 			Before: &v1alpha1.DecidedNumbers{Desired: 2, Announced: 500}, Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
 		}},
-		{Time: ago(2 * time.Hour), Decision: &v1alpha1.Decision{
+		{Time: ago(2 * time.Hour), Jobs: new(int32(0)), Decision: &v1alpha1.Decision{
 			Time: ago(2 * time.Hour), Desired: 2, Announced: 500, Reason: "0 jobs + 2 idle", Limits: &v1alpha1.DecidedLimits{Max: new(int32(500)), Idle: 2},
 		}, Template: &v1alpha1.TemplateVerdict{Revision: "linux-6f1c", Allowed: true}},
 	}

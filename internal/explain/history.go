@@ -53,8 +53,8 @@ type Entry struct {
 	Time metav1.Time `json:"time"`
 	// Since is when the first of several was taken; absent for one.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Jobs and Runners that the decision was taken on.
-	Jobs    int32                 `json:"jobs"`
+	// Jobs, absent if how many wasn't known, and Runners that the decision was taken on.
+	Jobs    *int32                `json:"jobs,omitempty"`
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	// Decision that holds from then on; of several the last, with what was before the first.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`

@@ -21,7 +21,7 @@ var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 // entryAt is an entry some seconds after noon.
 func entryAt(seconds int, desired, before int32, change ...func(*Entry)) Entry {
 	at := metav1.Time{Time: noon.Add(time.Duration(seconds) * time.Second)}
-	e := Entry{Time: at, Jobs: desired, Decision: &v1alpha1.Decision{
+	e := Entry{Time: at, Jobs: &desired, Decision: &v1alpha1.Decision{
 		Time: at, Desired: desired, Announced: 10, Reason: fmt.Sprintf("%d jobs", desired),
 		Limits: &v1alpha1.DecidedLimits{Max: new(int32(10))}, Before: &v1alpha1.DecidedNumbers{Desired: before, Announced: 10, Max: 10},
 	}}

@@ -79,6 +79,7 @@ type Candidate struct {
 	Changes []string `json:"changes,omitempty"`
 
 	open    bool     // accepts jobs
+	brief   string   // its situation, without why it is not ready though it accepts jobs
 	waiting int32    // jobs without a runner
 	stuck   int      // runners that don't start
 	sources []string // of a REST pool that counts no events: what sets the number of its runners
@@ -192,7 +193,9 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
 		return c
 	}
-	c.open, c.Situation = f.situation()
+	var unready string
+	c.open, c.brief, unready = f.situation()
+	c.Situation = with(c.brief, unready)
 	if c.Observes {
 		return c
 	}
@@ -247,35 +250,32 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situation reports whether a pool accepts jobs, and says why not, or how many more.
-func (f *PoolFacts) situation() (open bool, words string) {
+// situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why it isn't ready although it has accepted jobs.
+func (f *PoolFacts) situation() (open bool, words, unready string) {
 	d, none, why := f.Pool.Status.Decision, f.none(), ""
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
 		why = ready.words()
 	}
 	switch {
 	case f.observes():
-		return false, "only observes: it starts no runners"
+		return false, "only observes: it starts no runners", ""
 	case d == nil:
-		return false, with(none+": "+undecided(f.Pool.Status.Template), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": "))
+		return false, with(none+": "+undecided(f.Pool.Status.Template), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": ")), ""
 	case d.Announced == 0:
-		return false, none + ": " + cmp.Or(why, d.Reason)
+		return false, none + ": " + cmp.Or(why, d.Reason), ""
 	}
 	if closed := f.closed(); closed != nil {
-		return false, none + ": " + closed.Reason
+		return false, none + ": " + closed.Reason, ""
 	}
 	isFull, words := f.room(d)
 	if isFull {
 		words += f.maxWords()
 	}
 	if why != "" {
-		words += notReady + why
+		words += "; it isn't ready"
 	}
-	return !isFull, words
+	return !isFull, words, why
 }
-
-// notReady begins why a pool isn't ready, after how many jobs it accepts.
-const notReady = "; it isn't ready: "
 
 // none says that a pool takes no more jobs, and how many it has that no runner works on.
 func (f *PoolFacts) none() string {
@@ -388,11 +388,7 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 				where += "; " + dontStart(c.stuck) + ": see below"
 			}
 		}
-		situation, _, isUnready := strings.Cut(fit[i].Situation, notReady)
-		if isUnready {
-			situation += "; it isn't ready"
-		}
-		return fmt.Sprintf("%s RunnerPool %s %s. If it waits, %s.", a.nobody(), fit[i].Pool, situation, where)
+		return fmt.Sprintf("%s RunnerPool %s %s. If it waits, %s.", a.nobody(), fit[i].Pool, fit[i].brief, where)
 	}
 	only := ""
 	if len(a.runsOn) == 0 {

@@ -150,7 +150,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
 		// The history is written once a minute: it may lack the last decision.
-		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.GetJobs(), Runners: f.Pool.Status.Runners, Decision: latest}, true
+		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	switch {
 	case !ok && len(f.History) == 0:
@@ -165,7 +165,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
-		PoolNumbers: PoolNumbers{Jobs: known(&entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
+		PoolNumbers: PoolNumbers{Jobs: known(entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
 		Unknown:     f.Unknown, now: f.Now,
 	}
 	for _, e := range f.History {

@@ -184,7 +184,11 @@ func liveLines(name string, l *review.Live) []string {
 	if l.Absent {
 		return []string{fmt.Sprintf("the cluster has no pool %s in the namespace %s", code(name), code(l.Namespace))}
 	}
-	lines := present(fmt.Sprintf("%s, %s (%d busy, %d idle, %d pending)", wording.Count(int(l.Jobs), "job"), wording.Count(int(l.Runners.Total), "runner"),
+	jobs := "jobs aren't known"
+	if l.Jobs != nil {
+		jobs = wording.Count(*l.Jobs, "job")
+	}
+	lines := present(fmt.Sprintf("%s, %s (%d busy, %d idle, %d pending)", jobs, wording.Count(int(l.Runners.Total), "runner"),
 		l.Runners.Busy, l.Runners.Idle, l.Runners.Pending),
 		when(len(l.Differs) > 0, "the cluster's pool is not the base's: %s", code(strings.Join(l.Differs, ", "))))
 	return each(fmt.Sprintf("now %s: ", code(name)), append(lines, l.Effects...))

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -33,7 +34,7 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	if runs == nil {
 		return &Live{Absent: true}
 	}
-	l := &Live{Jobs: runs.Status.GetJobs(), Runners: runs.Status.Runners, Decision: runs.Status.Decision}
+	l := &Live{Jobs: runs.Status.Jobs, Runners: runs.Status.Runners, Decision: runs.Status.Decision}
 	if p.base != nil {
 		for _, f := range diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of) {
 			l.Differs = append(l.Differs, f.Path)
@@ -52,10 +53,10 @@ func specOf(p *v1alpha1.RunnerPool) *compile.Object {
 
 // judge tells what the change does to what runs.
 func (l *Live) judge(p *pair) {
-	free, busy := are(int(l.Runners.Idle+l.Runners.Pending)), are(int(l.Runners.Busy))
+	jobs, free, busy := ptr.Deref(l.Jobs, 0), are(int(l.Runners.Idle+l.Runners.Pending)), are(int(l.Runners.Busy))
 	isReplaced := p.shown.Class() == Replaced
 	if p.base == nil || !p.base.observes() {
-		waits := int(l.Jobs - l.Runners.Busy)
+		waits := int(jobs - l.Runners.Busy)
 		say(&l.Effects, isReplaced && waits > 0, "%s for it now without a runner: such jobs %s.", Agreeing(waits, "job", "waits", "wait"), cmp.Or(p.base, p.head).fate())
 		say(&l.Effects, isReplaced, "%s without a job: ended. %s busy: each finishes its job.", free, busy)
 		say(&l.Effects, !isReplaced && p.shown.rolls(), "%s without a job: replaced. %s busy: each finishes its job.", free, busy)
@@ -66,7 +67,7 @@ func (l *Live) judge(p *pair) {
 	most := p.after.limits.Effective.Max
 	over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most
 	say(&l.Effects, over > 0, "%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
-	say(&l.Effects, l.Jobs > most, "%s now: beyond %d at once they wait.", wording.Count(int(l.Jobs), "job"), most)
+	say(&l.Effects, jobs > most, "%s now: beyond %d at once they wait.", wording.Count(jobs, "job"), most)
 }
 
 func are(n int) string { return Agreeing(n, "runner", "is", "are") }

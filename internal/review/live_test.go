@@ -68,7 +68,7 @@ func TestWhatRunsIsTold(t *testing.T) {
 			l := compareInput(t, in).Pools[0].Live
 			got := []string{"absent"}
 			if !l.Absent {
-				got = append([]string{fmt.Sprintf("%d %d/%d %v", l.Jobs, l.Runners.Busy, l.Runners.Idle, l.Differs)}, l.Effects...)
+				got = append([]string{fmt.Sprintf("%d %d/%d %v", *l.Jobs, l.Runners.Busy, l.Runners.Idle, l.Differs)}, l.Effects...)
 			}
 			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)

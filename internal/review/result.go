@@ -471,7 +471,7 @@ type Live struct {
 	// Differs names the fields in which the cluster's pool is not the base's, at most 10.
 	Differs []string `json:"differs,omitempty"`
 	// Jobs, Runners and the Decision that holds, as in status.
-	Jobs     int32                 `json:"jobs"`
+	Jobs     *int32                `json:"jobs,omitempty"`
 	Runners  v1alpha1.RunnerCounts `json:"runners"`
 	Decision *v1alpha1.Decision    `json:"decision,omitempty"`
 	// Effects say in a sentence each what the change does to what runs.

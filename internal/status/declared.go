@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 )
@@ -86,8 +88,11 @@ func checkSources(v view) symptoms {
 			continue
 		}
 		one := s.amiss(ready)
-		if ready.Reason == v1alpha1.ArtifactFailedReason {
+		switch {
+		case ready.Reason == v1alpha1.ArtifactFailedReason:
 			one.key = unserved(one.key, ready.Message)
+		case ready.Reason == v1alpha1.BuildFailedReason && !conditions.IsStalled(src):
+			one.rank.what = "definitions aren't compiled yet" // the compiler could not be run, or got too little CPU time
 		}
 		if src.Status.LastAppliedRevision == "" {
 			one.do = explain.WithoutRevision(one.do)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -302,6 +303,7 @@ func unreadable() *Snapshot {
 func mixed() *Snapshot {
 	s := calm(8)
 	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
+	is(&s.Sources[0].Status.Conditions, meta.StalledCondition, metav1.ConditionTrue, v1alpha1.BuildFailedReason, "")
 	fails(&s.Policies[0].Status.Conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3: rego_parse_error")
 	for i, message := range []string{"the last decision stays in force: RunnerPolicy/ci/limits: it can't be loaded", "the same of RunnerPolicy/ci/limits"} {
 		fails(&s.Pools[i].Status.Conditions, v1alpha1.PolicyFailedReason, message)
@@ -417,6 +419,15 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
 			t.Errorf("%q: found %+v", applied, found)
 		}
+	}
+}
+
+// Definitions that got no answer from the compiler aren't wrong.
+func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
+	s := calm(1)
+	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "compiling revision main@sha1:1: too little CPU time")
+	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions aren't compiled yet" {
+		t.Errorf("found %+v", found)
 	}
 }
 
