@@ -197,9 +197,13 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy { // GitHub's word on its job has the controller alone
 		v = poolstatus.Assessment{State: s.State, Reason: s.Reason, Since: v.Since}
 	}
-	return explain.Runner{Object: r, HasPod: pod != nil, Judgement: explain.Judgement{
+	judged := explain.Runner{Object: r, Judgement: explain.Judgement{
 		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
 	}}
+	if pod != nil {
+		judged.HasPod, judged.Node = true, pod.Spec.NodeName
+	}
+	return judged
 }
 
 // policies lists those that bind a pool: of the cluster, then of its namespace.

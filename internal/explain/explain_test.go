@@ -122,7 +122,11 @@ func denied(f *PoolFacts) {
 func runnerOf(name string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) Runner {
 	r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, CreationTimestamp: ago(3 * time.Minute)}}
 	r.Spec.PoolRef.Name, r.Spec.Revision = "linux", "linux-6f1c"
-	return Runner{Object: r, HasPod: true, Judgement: Judgement{
+	node := "worker-3"
+	if state == v1alpha1.RunnerPending {
+		node = ""
+	}
+	return Runner{Object: r, HasPod: true, Node: node, Judgement: Judgement{
 		State: state, Cause: cause, Reason: reason, Since: noon.Add(-3 * time.Minute), Until: noon.Add(7 * time.Minute),
 	}}
 }

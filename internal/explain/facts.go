@@ -43,8 +43,9 @@ type PoolFacts struct {
 type Runner struct {
 	Object *v1alpha1.Runner
 	Judgement
-	// HasPod reports whether its pod exists.
+	// HasPod reports whether its pod exists, and Node is where it runs; empty if nowhere.
 	HasPod bool
+	Node   string
 }
 
 // Judgement is the state of a runner, why, and since when. Until is when time alone changes it; zero for

@@ -37,6 +37,8 @@ type RunnerAnswer struct {
 	// isn't known.
 	Revision string `json:"revision"`
 	Current  *bool  `json:"current,omitempty"`
+	// Node that its pod runs on; empty if that isn't scheduled or not known.
+	Node string `json:"node,omitempty"`
 	RunnerRegistration
 	// Exit is how its container ended, unless with exit code 0.
 	Exit *v1alpha1.RunnerExit `json:"exit,omitempty"`
@@ -87,7 +89,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
 		},
 		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID, JobsDone: r.Status.JobsDone},
-		Revision:           r.Spec.Revision, Exit: r.Status.Exit, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
+		Revision:           r.Spec.Revision, Node: f.Runner.Node, Exit: r.Status.Exit, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
@@ -235,6 +237,9 @@ func (a RunnerAnswer) Text() string {
 		field("Ended with", a.Exit.String())
 	}
 	field("Revision", a.Revision+revisionWords(a.Current))
+	if a.Node != "" {
+		field("Node", a.Node)
+	}
 	field("Job", jobWords(p, a.Job))
 	a.text(field)
 	p.list("What would change this", a.Changes)

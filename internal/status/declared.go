@@ -8,7 +8,8 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/fluxcd/pkg/apis/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
@@ -91,7 +92,7 @@ func checkSources(v view) symptoms {
 		switch {
 		case ready.Reason == v1alpha1.ArtifactFailedReason:
 			one.key = unserved(one.key, ready.Message)
-		case ready.Reason == v1alpha1.BuildFailedReason && !conditions.IsStalled(src):
+		case ready.Reason == v1alpha1.BuildFailedReason && !apimeta.IsStatusConditionTrue(src.Status.Conditions, meta.StalledCondition):
 			one.rank.what = "definitions aren't compiled yet" // the compiler could not be run, or got too little CPU time
 		}
 		if src.Status.LastAppliedRevision == "" {

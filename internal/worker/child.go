@@ -49,9 +49,6 @@ func Main() {
 	os.Exit(0)
 }
 
-// gcPercent lets garbage grow further than usual before it is collected, within the limit of memory: it takes half the CPU time.
-const gcPercent = 400
-
 // placeMark begins a line of the child's standard error that says where it is.
 const placeMark = "compiling "
 
@@ -63,7 +60,6 @@ func serve(in io.Reader, out, places io.Writer) error {
 	if err := limit(r.Limits); err != nil {
 		return fmt.Errorf("limiting the compiler: %w", err)
 	}
-	debug.SetGCPercent(gcPercent)
 	// Collecting harder near the limit costs time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
 	begin := func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }

@@ -98,6 +98,7 @@ const bystander = "bystander"
 // newFixture makes the fixture of a test, which runs beside the others from here on.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	t.Parallel()
 	return makeFixture(t, w.GitHub)
 }
 
@@ -105,6 +106,7 @@ func newFixture(t *testing.T) *fixture {
 // faults of its endpoints are this test's alone.
 func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 	t.Helper()
+	t.Parallel()
 	github, err := githubsim.Start(options)
 	must(t, err)
 	t.Cleanup(github.Close)
@@ -114,7 +116,6 @@ func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 
 func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	t.Helper()
-	t.Parallel()
 	s := &fixture{T: t, namespace: kebab(strings.TrimPrefix(t.Name(), "Test")), github: github}
 	must(t, w.Connect(t.Context(), s.namespace, bystander, s.namespace+"-bystander"))
 	github.AddOrg(s.namespace)

@@ -300,6 +300,7 @@ func serve(t *testing.T, github http.Handler, address string) (at string, shut f
 }
 
 func TestAGitHubThatRefusesConnections(t *testing.T) {
+	t.Parallel()
 	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
 	must(t, err)
 	t.Cleanup(github.Close)

@@ -54,7 +54,14 @@ deny contains sprintf("finding %04d", [i]) if {
 
 func newCourt(t *testing.T) *court {
 	t.Helper()
-	c := &court{fixture: newFixture(t)}
+	t.Parallel()
+	return makeCourt(t)
+}
+
+// makeCourt makes one for a test that runs before those that run beside each other.
+func makeCourt(t *testing.T) *court {
+	t.Helper()
+	c := &court{fixture: makeFixture(t, w.GitHub)}
 	c.beside = c.namespace + "-beside"
 	must(t, w.Connect(t.Context(), c.beside, "acme", c.beside))
 	c.guard = &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
@@ -178,9 +185,10 @@ func TestARuleThatNeverEnds(t *testing.T) {
 	c.ready(c.pool)
 }
 
-// Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers.
+// Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers. Each takes
+// two seconds of CPU time, and the longer the test the more are tried: it runs alone.
 func TestPoliciesThatTakeLongToLoad(t *testing.T) {
-	c := newCourt(t)
+	c := makeCourt(t)
 	c.hears(120) // one of each that can't be loaded
 	var pushed []*v1alpha1.RunnerPolicy
 	for i := range 120 {

@@ -484,6 +484,7 @@ var counted = []struct {
 	{regexp.MustCompile(`\bscale set \d+`), "scale set N"},
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`\b(corral-cache-[a-z]+)-\d+\b`), "$1-N"},
+	{regexp.MustCompile(`(?m)^(  Node +\S+)-\d+$`), "$1-N"},
 	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
 }
 
