@@ -103,7 +103,7 @@ const (
 	PolicyDeniedReason = "PolicyDenied"
 	// PolicyFailedReason is true while a policy can't be asked: its last decision stays in force.
 	PolicyFailedReason = "PolicyFailed"
-	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics has file and line.
+	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics says where and why.
 	PolicyInvalidReason = "PolicyInvalid"
 	// RolledBackReason is true when the runners of a new template failed and the former is in force again.
 	RolledBackReason = "RolledBack"

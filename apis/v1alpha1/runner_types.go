@@ -251,11 +251,14 @@ func (e *RunnerExit) String() string {
 	if e.Signal != 0 {
 		text += fmt.Sprintf(", signal %d", e.Signal)
 	}
-	if e.Node != "" {
+	taints := strings.Join(e.Taints, ", ")
+	switch {
+	case e.Node == "" && taints != "":
+		text += " on a node tainted " + taints
+	case taints != "":
+		text += " on node " + e.Node + ", tainted " + taints
+	case e.Node != "":
 		text += " on node " + e.Node
-	}
-	if len(e.Taints) > 0 {
-		text += ", tainted " + strings.Join(e.Taints, ", ")
 	}
 	if e.Message != "" {
 		text += "; it said last: " + e.Message
@@ -268,11 +271,15 @@ func (e *RunnerExit) After(reason string) string {
 	if e == nil {
 		return ""
 	}
-	words := e.String()
-	if code := fmt.Sprintf("exit code %d", e.Code); strings.Contains(reason, code) {
-		return strings.TrimPrefix(words, code)
+	words, code := e.String(), fmt.Sprintf("exit code %d", e.Code)
+	rest := strings.TrimPrefix(words, code)
+	switch {
+	case !strings.Contains(reason, code):
+		return "; " + words
+	case strings.HasPrefix(rest, " on ") && !strings.HasSuffix(reason, code+")"): // it would be read as what the reason ends with
+		return "; it ran" + rest
 	}
-	return "; " + words
+	return rest
 }
 
 // Trouble returns why the runner's registration or pod could not be made, and its

@@ -53,7 +53,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	}
 	pod, err := podspec.SpecimenOf(p, revision, template, n)
 	if err != nil {
-		return policy.Template{}, fmt.Errorf("building the pod for policies: %w", err)
+		return policy.Template{}, err // it names the field
 	}
 	text, err := json.Marshal(pod)
 	if err != nil {

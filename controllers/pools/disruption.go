@@ -61,6 +61,7 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 	}
 	if foreign != "" && foreign != o.memory.budgets && foreign != conditions.GetMessage(o.pool, v1alpha1.DrainableCondition) {
 		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, foreign)
+		kube.Warn(ctx, "Drains fail", "reason", v1alpha1.DisruptionBudgetsReason, "message", foreign)
 	}
 	return foreign, nil
 }

@@ -277,7 +277,7 @@ func (o observation) probes(c scaling.Circuit) int32 {
 
 // checkQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
 func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
-	return checkWaiting(list, sources, v1alpha1.CauseQuota, v1alpha1.QuotaExceededReason, "the namespace's quota admits %d")
+	return checkWaiting(list, sources, v1alpha1.CauseQuota, v1alpha1.QuotaExceededReason, "the namespace's quota admits %d of its runners")
 }
 
 // checkWaiting takes in no more than what something admits, as long as a runner of one of the sources waits for it.

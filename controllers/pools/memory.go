@@ -52,8 +52,7 @@ type poolMemory struct {
 	// budgets is what is amiss with those of others.
 	budgets string
 	pacing  pacing
-	// untold is true while what is amiss is left for the connection to tell of.
-	untold bool
+	trouble trouble
 }
 
 // pacing is what behavior looks back at.

@@ -143,8 +143,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		measure(pool, d.plan.Desired, d.plan.Announce)
 		err = outcome(o, d, done)
 		r.recordEvents(o, d, kube.ReasonOf(err, ""))
-		known.untold = o.isOfConnection(err)
-		done.Elsewhere, done.Late = known.untold || areUnloaded(d.failures, err), o.memory.untold && !known.untold
+		known.trouble = o.troubleAfter(err)
+		done.Elsewhere, done.Late = o.isLeft(known.trouble, done, err) || areUnloaded(d.failures, err), o.memory.trouble.untold && !known.trouble.untold
 	}
 	r.memory.commit(o.key(), known)
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))

@@ -105,7 +105,12 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.GetMax()), because(ofMax(d.limits.Bounds)))
+	why := because(ofMax(d.limits.Bounds))
+	if d.limits.GetMax() == 0 {
+		conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "max is 0, and jobs wait%s", why)
+		return
+	}
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.GetMax()), why)
 }
 
 // markPolicies sets the condition that says what policies make of the pool.

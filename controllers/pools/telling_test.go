@@ -72,6 +72,53 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 	}
 }
 
+// The end of a trouble is told by who told of its beginning.
+func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		want   string
+	}{
+		"the connection told": {v1alpha1.CredentialsRefusedReason, ""},
+		"the pool told":       {v1alpha1.RunnerGroupNotFoundReason, "Normal Succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.now = time.Now()
+			b.start()
+			b.reconcile()
+			tell := func(connection, set func(conditions.Setter)) {
+				conn, scaleSet := &v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}
+				must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
+				must(t, b.Client.Get(t.Context(), key, scaleSet))
+				connection(conn)
+				set(scaleSet)
+				must(t, b.Client.Update(t.Context(), conn))
+				must(t, b.Client.Status().Update(t.Context(), scaleSet))
+				b.now = b.now.Add(time.Second)
+				b.reconcile()
+			}
+			well := func(o conditions.Setter) {
+				conditions.MarkTrue(o, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "well")
+			}
+			amiss := func(reason string) func(conditions.Setter) {
+				return func(o conditions.Setter) {
+					conditions.MarkFalse(o, v1alpha1.ReadyCondition, reason, "GitHub said so")
+				}
+			}
+			for range 2 { // each time
+				tell(amiss(v1alpha1.CredentialsRefusedReason), amiss(tc.reason))
+				tell(amiss(v1alpha1.CredentialsRefusedReason), amiss(tc.reason))
+				b.told()
+				tell(well, well)
+				told := strings.Join(b.told(), "\n")
+				if !strings.HasPrefix(b.readyReason(), "True") || (told == "") != (tc.want == "") || !strings.HasPrefix(told, tc.want) {
+					t.Errorf("ready: %s; told:\n%s", b.readyReason(), told)
+				}
+			}
+		})
+	}
+}
+
 // Who was never told how many jobs there are doesn't say that there are none.
 func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 	b := newBench(t)

@@ -178,6 +178,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	}
 	if gist(last.refused) != gist(message) {
 		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
+		kube.Warn(ctx, "GitHub can't be told what became of a revision", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
 	}
 	last.refused = message
 	r.last.Store(key, last)

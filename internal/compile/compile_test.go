@@ -269,8 +269,8 @@ func TestTreesThatAreRefused(t *testing.T) {
 		options Options
 		want    []string
 	}{
-		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder nowhere to compile"}},
-		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder ../x to compile"}},
+		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder \"nowhere\" to compile"}},
+		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder \"../x\" to compile"}},
 		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
 		"a misspelt tag": {repository("package pools\n\n_env: string @tag(env,short=prod)\n"), Options{Tags: map[string]string{"evn": "prod"}, AllowEmpty: true},
 			[]string{`pools.cue:3:14: tag "evn" is set, but no field is marked @tag(evn); did you mean env?`}},

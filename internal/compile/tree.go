@@ -66,7 +66,7 @@ func gather(fsys fs.FS, folder string) (*tree, []v1alpha1.Diagnostic) {
 	folder = path.Clean("./" + folder)
 	info, err := fs.Stat(fsys, folder)
 	if err != nil || !info.IsDir() {
-		return nil, []v1alpha1.Diagnostic{{Message: shorten(fmt.Sprintf("there is no folder %s to compile", folder))}}
+		return nil, []v1alpha1.Diagnostic{{Message: shorten(fmt.Sprintf("there is no folder %q to compile", folder))}}
 	}
 	g := &gatherer{fsys: fsys, tree: &tree{path: folder}}
 	pending := []*module{{root: moduleRoot(fsys, folder), path: folder}}

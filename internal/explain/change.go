@@ -32,7 +32,7 @@ var causes = []struct {
 	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
 	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
 	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the log of the runner's container, which ends before it has a job. With spec.keepFailed: true in the pool, the last pod that failed is kept for ten minutes: set it if it isn't."},
+	{v1alpha1.CauseCrash, "Look at the log of the container that the message names, or else of the runner's: it ends before the runner has a job. With spec.keepFailed: true in the pool, the last pod that failed is kept for ten minutes: set it if it isn't."},
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
@@ -110,13 +110,19 @@ func (f *PoolFacts) untold() v1alpha1.RunnerCause {
 	return last
 }
 
+// isOfConnection reports whether the pool's connection, which isn't ready, is the cause of what is amiss. The pool may go on with what it had.
+func (f *PoolFacts) isOfConnection() bool {
+	ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
+}
+
 // unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
 func (f *PoolFacts) unready(ready *Condition) string {
 	s := &f.Pool.Status
 	switch {
 	case ready == nil:
 		return ""
-	case f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason)): // it may go on with what it had
+	case f.isOfConnection():
 		return f.fixConnection(f.Connection)
 	case ready.Status == metav1.ConditionTrue:
 		return ""
@@ -139,6 +145,8 @@ func (f *PoolFacts) remedyBy(c *Condition) string {
 		return FailingRemedy(f.untold())
 	case c.Reason == v1alpha1.GitHubUnavailableReason:
 		return f.ofOutage()
+	case c.Reason == v1alpha1.QuotaExceededReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseQuota }):
+		return "" // the runners say it
 	case c.Reason == v1alpha1.QuotaExceededReason:
 		return QuotaRemedy(c.Message)
 	}
@@ -187,12 +195,12 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 		return nil
 	}
 	var all []string
+	wanted := int64(f.Pool.Status.GetJobs()) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
 	for _, b := range d.Limits.Bounds {
 		if slices.Contains(fields, b.Field) {
-			all = append(all, f.noEffect(b, d.Limits))
+			all = append(all, f.noEffect(b, d.Limits, wanted))
 		}
 	}
-	wanted := int64(f.Pool.Status.GetJobs()) + int64(More(&f.Pool.Status)) + int64(d.Limits.Idle)
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
 	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
 		all = append(all, f.raise(wanted)...)
@@ -210,14 +218,16 @@ func (f *PoolFacts) raise(wanted int64) []string {
 			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
 		return []string{words}
+	case scale.Max != nil && *scale.Max == 0:
+		return []string{"Raise spec.scale.max: it is 0, and no job runs."}
 	case scale.Max != nil:
 		return []string{fmt.Sprintf("Raise spec.scale.max, now %d, or wait: %s.", *scale.Max, asks)}
 	}
 	return nil
 }
 
-// noEffect says that declaring another number has no effect, and what would.
-func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) string {
+// noEffect says that declaring another number has no effect, and what would. So many runners are wanted.
+func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, wanted int64) string {
 	words := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
 	if b.Value > b.Declared {
 		words = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
@@ -232,7 +242,7 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits) s
 			words += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
 		}
 	}
-	if b.Field == "max" {
+	if b.Field == "max" && wanted > int64(b.Value) {
 		words += ", or wait"
 	}
 	return words + "."
@@ -248,7 +258,7 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if stuck += n; n > 0 {
+		if stuck += n; n > 0 && (c.cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
 			if !strings.HasPrefix(says, string(c.cause)) {
 				says = with(string(c.cause), says)
 			}

@@ -16,8 +16,14 @@ import (
 // withoutSession are reasons of Ready that leave a pool without a message session: what was announced to GitHub holds no more.
 var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRefusedReason, v1alpha1.AccessDeniedReason}
 
-// Waiting is how many jobs have no runner that works on them: those that the pool accepted, and those that it has no room for.
-func Waiting(s *v1alpha1.RunnerPoolStatus) int32 { return max(0, s.GetJobs()-s.Runners.Busy) + More(s) }
+// Waiting is how many jobs are known to have no runner that works on them: those that the pool accepted, and those that it has no room for.
+func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
+	n := Known(s)
+	if n == nil {
+		return 0
+	}
+	return max(0, *n-s.Runners.Busy) + More(s)
+}
 
 // More is how many jobs wait that aren't among the pool's jobs: those of which sources other than its scale set know are, above the number
 // that it accepts.

@@ -179,7 +179,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: known(p.Status.Jobs, p.Status.Decision), Runners: p.Status.Runners, waiting: f.waiting(),
+		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, waiting: f.waiting(),
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -295,7 +295,7 @@ func (f *PoolFacts) none() string {
 // waiting is how many of the pool's jobs are known to have no runner.
 func (f *PoolFacts) waiting() int32 {
 	s := &f.Pool.Status
-	if n := known(s.Jobs, s.Decision); n != nil {
+	if n := Known(s); n != nil {
 		return max(0, *n-s.Runners.Busy)
 	}
 	return 0

@@ -126,7 +126,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
 		PoolNumbers: PoolNumbers{
-			Jobs: known(s.Jobs, s.Decision), Runners: s.Runners, Decision: s.Decision,
+			Jobs: Known(s), Runners: s.Runners, Decision: s.Decision,
 			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
 		},
 		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
@@ -134,7 +134,9 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	}, nil
 }
 
-// known are the jobs of a pool; nil where it was decided without a count of them.
+// Known are the jobs of a pool; nil where how many there are isn't known, though the status may have a former count.
+func Known(s *v1alpha1.RunnerPoolStatus) *int32 { return known(s.Jobs, s.Decision) }
+
 func known(jobs *int32, d *v1alpha1.Decision) *int32 {
 	if d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
 		return nil
@@ -530,7 +532,7 @@ func (a *PoolAnswer) failures(p *page) {
 		p.line(2, "- %s, %s", p.when(f.Time.Time), f)
 	}
 	if namespace, name, ok := strings.Cut(a.Kept, "/"); ok {
-		p.line(2, "The pod of %s is kept: kubectl logs -n %s %s", name, namespace, name)
+		p.line(2, "The pod of %s is kept: kubectl logs -n %s %s --all-containers", name, namespace, name)
 	}
 }
 

@@ -15,7 +15,7 @@ const fixConnection = "Fix the GitHubConnection: the message says what it lacks.
 
 // remedies say what to do, by the reason of a condition. Those of a pool are the first; remediesOf has what is otherwise for another kind.
 var remedies = map[string]string{
-	v1alpha1.InvalidSpecReason:           "Correct spec: the message names the fields. Meanwhile the fields that can be read hold.",
+	v1alpha1.InvalidSpecReason:           "Correct spec: the message names the fields.",
 	v1alpha1.SuspendedReason:             "Set spec.suspend to false: then it accepts jobs again.",
 	v1alpha1.AccessDeniedReason:          "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	v1alpha1.RunnerGroupNotFoundReason:   "Create the runner group on GitHub, let the connection see it, or correct spec.runnerGroup.",
@@ -56,7 +56,7 @@ var remedies = map[string]string{
 	v1alpha1.ApplyFailedReason:        "Correct the object that the message names, and push." + revisionRunsOn,
 	v1alpha1.PruneRefusedReason:       "Restore the pools in the source, or correct its spec.path.",
 	v1alpha1.PruneFailedReason:        "Remove what keeps the object that the message names from being deleted.",
-	v1alpha1.PolicyInvalidReason:      "Correct the policy: status.diagnostics has file and line." + lastHolds,
+	v1alpha1.PolicyInvalidReason:      "Correct the policy at the place that the message names; status.diagnostics has all." + lastHolds,
 }
 
 // kinds whose reasons ask for something else than a pool's.
@@ -113,7 +113,7 @@ func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, r
 const ofCache = "spec.cache: "
 
 // thenRetry ends what is to be done about a pool whose runners fail.
-const thenRetry = " Then give the pool's annotation corral.dev/retry another value; without it one is tried from time to time, and the first that works lets the pool go on."
+const thenRetry = " After a mend outside spec.template, give the pool's annotation corral.dev/retry another value; without it one is tried from time to time, and the first that works lets the pool go on."
 
 // FailingRemedy says what to do about a pool whose runners fail, by the cause of the last failure.
 func FailingRemedy(cause v1alpha1.RunnerCause) string {

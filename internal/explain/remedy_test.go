@@ -23,7 +23,7 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 			f.ready(metav1.ConditionFalse, v1alpha1.QuotaExceededReason, "runner linux-1: "+reason)
 			f.Runners = []Runner{r}
 		}))
-		if n := len(pool.Changes); err != nil || n < 2 || !strings.Contains(pool.Changes[0], want) || !strings.Contains(pool.Changes[n-1], want) || !strings.Contains(RunnerRemedy(&r), want) {
+		if n := len(pool.Changes); err != nil || n != 1 || !strings.Contains(pool.Changes[0], want) || !strings.Contains(RunnerRemedy(&r), want) {
 			t.Errorf("%s: %v, %q", reason, err, pool.Changes)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 // Of an object that can't be read nothing holds, and who made it isn't known.
 func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	for unread, want := range map[string]struct{ pool, runner string }{
-		"":       {"Meanwhile the fields that can be read hold", "Delete the Runner"},
+		"":       {"Correct spec: the message names the fields.", "Delete the Runner"},
 		"spec.x": {"Until then nothing is decided on the pool", "Correct the field that the message names."},
 	} {
 		r := runnerOf("linux-1", v1alpha1.RunnerPending, "", "")

@@ -148,7 +148,7 @@ func (r *Runner) waitsFor() string {
 	o := r.Object
 	ready := ConditionOf(o.Status.Conditions, v1alpha1.ReadyCondition)
 	switch {
-	case o.DeletionTimestamp != nil && ready != nil && ready.Status == metav1.ConditionUnknown && o.Status.ObservedGeneration == o.Generation:
+	case o.DeletionTimestamp != nil && ready != nil && ready.Status != metav1.ConditionTrue && o.Status.ObservedGeneration == o.Generation:
 		return r.ends(ready.Message)
 	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
 		return "its deregistration on GitHub; a runner with a job finishes it first"
@@ -174,7 +174,7 @@ func (r *Runner) ends(says string) string {
 	if _, what, ok := strings.Cut(says, "waiting for "); ok {
 		return what
 	}
-	return "its deregistration on GitHub: " + says
+	return "its deregistration on GitHub: " + strings.TrimPrefix(says, "deregistering: ")
 }
 
 // startsWith says what a runner needs next to start.

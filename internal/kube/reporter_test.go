@@ -231,7 +231,7 @@ func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 	b := newBench(t)
 	for _, way := range []string{
 		"TimedOut: it took more than 250ms of CPU time", "EvaluationError: it could not be asked: there was no answer within 5s", "TimedOut: it took more than 96 MiB of memory",
-		"Quarantined: it timed out 3 times",
+		"Quarantined: it took too much time or memory 3 times",
 	} {
 		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.PolicyFailedReason, time.Minute, "RunnerPolicy/a/b: %s", way)); err != nil {
 			t.Fatal(err)

@@ -56,7 +56,7 @@ func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		content, err := yamldoc.Object([]byte(files[name]))
 		if err != nil {
-			d.add(nil, "%s: data must be a JSON or YAML object: %v", name, err)
+			d.add(nil, "%s: it can't be read as a JSON or YAML object: %v", name, err)
 			continue
 		}
 		checkNames(content, name, d)

@@ -74,7 +74,7 @@ func (p *Policy) unasked(ctx context.Context, namespace string) *Failure {
 	case !p.isLoaded():
 		return p.failure(NotLoaded, "%s", p.whyNotLoaded())
 	case p.patience.isOver(namespace):
-		return p.failure(Quarantined, "it timed out %d times for pools of namespace %s, and isn't asked for them until it changes: make its rules cheaper", quarantineAfter, namespace)
+		return p.failure(Quarantined, "it took too much time or memory %d times for pools of namespace %s, and isn't asked for them until it changes: make its rules cheaper", quarantineAfter, namespace)
 	case ctx.Err() != nil:
 		return p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
 	}

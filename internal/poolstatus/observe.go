@@ -103,7 +103,7 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 		o.EndReason, o.Cause = describe(pod.Status.Reason, pod.Status.Message), v1alpha1.CauseRemoved
 	}
 	if o.StartedAt.IsZero() {
-		observeInit(o, pod.Status.InitContainerStatuses)
+		observeInit(o, pod)
 	}
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
 		observeSchedule(o, pod)
@@ -152,8 +152,8 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.Runne
 
 // observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be
 // pulled or made, or that ends with an error.
-func observeInit(o *Observation, statuses []corev1.ContainerStatus) {
-	for _, s := range statuses {
+func observeInit(o *Observation, pod *corev1.Pod) {
+	for _, s := range pod.Status.InitContainerStatuses {
 		one := Observation{}
 		observeContainer(&one, s.State)
 		ended := s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
@@ -162,6 +162,7 @@ func observeInit(o *Observation, statuses []corev1.ContainerStatus) {
 		}
 		if one.Cause != "" {
 			o.EndReason, o.Cause = fmt.Sprintf("container %s: %s", s.Name, one.EndReason), one.Cause
+			o.Exit = exitOf(pod, cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated))
 			return
 		}
 	}

@@ -205,7 +205,7 @@ var pages = map[string]func() *Snapshot{
 		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = new(int32(5)), 5, ago(20*time.Minute)
 		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
 		s.Sources[0].Status.CommitStatus = &v1alpha1.CommitStatusFailure{
-			Message: "writing check runs wants the permission checks: write, and the repository among those of the credentials: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
+			Message: "the credentials may not write check runs: let the App have the permission \"checks\" with write access, and among its repositories this one: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
 			Since:   ago(time.Hour),
 		}
 		return s
@@ -415,7 +415,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
 		s := calm(1)
 		s.Sources[0].Status.LastAppliedRevision = applied
-		fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "there is no folder pool to compile")
+		fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "there is no folder \"pool\" to compile")
 		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
 			t.Errorf("%q: found %+v", applied, found)
 		}

@@ -22,7 +22,7 @@ const (
 	maxNamed = 3
 	// maxFindings is how many findings the text has.
 	maxFindings = 30
-	// maxMessage is how many characters of a message the text has; corral explain has the rest.
+	// maxMessage is how many characters of a message the text has; corral explain, or kubectl describe, has the rest.
 	maxMessage = 240
 )
 

@@ -111,8 +111,10 @@ func (v view) totals() Totals {
 	for i := range v.Pools {
 		s := &v.Pools[i].Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
-		t.Jobs += s.GetJobs() + explain.More(s)
-		if s.Jobs == nil {
+		if n := explain.Known(s); n != nil {
+			t.Jobs += *n + explain.More(s)
+		} else {
+			t.Jobs += s.Runners.Busy
 			t.JobsUnknown++
 		}
 		t.Waiting += explain.Waiting(s)

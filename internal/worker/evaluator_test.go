@@ -241,7 +241,7 @@ func TestPoliciesThatCannotBeLoadedAreTold(t *testing.T) {
 	}{
 		"comprehensions in comprehensions": {of("ci", "p", deep), "loading the policy: it took more than "},
 		"types of arrays in arrays":        {of("ci", "p", when(doubled("input.jobs", "NEW := [OLD, OLD]", "x40 == [1]"))), "loading the policy: it took more than "},
-		"an alias bomb":                    {policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", DataFiles: map[string]string{"config/data.yaml": alias}}, "config/data.yaml: data must be a JSON or YAML object: it has an alias"},
+		"an alias bomb":                    {policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", DataFiles: map[string]string{"config/data.yaml": alias}}, "config/data.yaml: it can't be read as a JSON or YAML object: it has an alias"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, diagnostics, err := newEvaluator(t, 1).Load(t.Context(), tc.source)

@@ -268,7 +268,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 	absent := s.source("absent", r.URL(), func(source *v1alpha1.PoolSource) { source.Spec.Path = "pool" })
 	s.says(absent, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
-		Message: "there is no folder pool to compile\nNothing of revision main@sha1:COMMIT was applied",
+		Message: "there is no folder \"pool\" to compile\nNothing of revision main@sha1:COMMIT was applied",
 	}, commit, "COMMIT")
 	// A source that already holds pools does not give them up because its path is wrong now.
 	source := s.source("pools", r.URL())
@@ -469,9 +469,9 @@ func TestAnAppThatMayNotWriteCommitStatuses(t *testing.T) {
 	source := s.source("pools", server.URL("/"+s.namespace+"/pools.git"), trusting)
 	s.ready(source)
 	s.patch(source, `{"spec":{"commitStatus":{"connectionRef":{"name":"app"}}}}`)
-	s.hasEvent("pools", "Telling GitHub of revision main@sha1:"+commit+": writing check runs wants the permission checks: write, and the repository among those of the credentials: "+
+	s.hasEvent("pools", "Telling GitHub of revision main@sha1:"+commit+": the credentials may not write check runs: let the App have the permission \"checks\" with write access, and among its repositories this one: "+
 		"reading the check runs of commit "+commit[:7]+" of "+s.namespace+"/pools: GitHub answered 403: Resource not accessible by integration")
-	s.look("wants the permission checks: write", 1)
+	s.look("let the App have the permission \"checks\" with write access", 1)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }

@@ -127,7 +127,7 @@ const (
 
 // isQuarantined is what is said once it was asked three times.
 func (c *court) isQuarantined() string {
-	return "Quarantined: it timed out 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
+	return "Quarantined: it took too much time or memory 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
 }
 
 // goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
@@ -256,7 +256,7 @@ func TestAnAliasBombInPolicyData(t *testing.T) {
 	pushed.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, "")}
 	pushed.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "bomb"}}
 	c.create(pushed)
-	const complaint = "bomb/data.yaml: data must be a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
+	const complaint = "bomb/data.yaml: it can't be read as a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
 	c.says(pushed, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Stalled: true,
 		Message: complaint + "\nThe pools that it binds keep what was decided last",
@@ -272,7 +272,7 @@ func TestATemplateOf8000Containers(t *testing.T) {
 	for i := range 7999 {
 		names = append(names, fmt.Sprintf(`{"name":"%x"}`, i))
 	}
-	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "building the pod for policies: spec.template.spec.containers: 8000 containers and init containers, more than 64")
+	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "spec.template.spec.containers: 8000 containers and init containers, more than 64")
 	c.goesOn()
 	must(t, w.Client.Get(t.Context(), key("", c.guard.Name), c.guard))
 	if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != "Loaded; it decides on scaling, template" {

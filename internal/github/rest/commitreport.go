@@ -200,7 +200,7 @@ func (r *reporting) output(from, to int) *gogithub.CheckRunOutput {
 // lacking names the permission that a refusal is about: GitHub answers 404 as well to who may not see.
 func lacking(err error, what, permission string) error {
 	if github.IsForbidden(err) || github.IsNotFound(err) {
-		return fmt.Errorf("writing %s wants the permission %s: write, and the repository among those of the credentials: %w", what, permission, err)
+		return fmt.Errorf("the credentials may not write %s: let the App have the permission %q with write access, and among its repositories this one: %w", what, permission, err)
 	}
 	return err
 }

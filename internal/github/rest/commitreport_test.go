@@ -127,10 +127,10 @@ func TestWhatIsMissingToTellACommitIsNamed(t *testing.T) {
 		permissions      map[string]string
 		repository, want string
 	}{
-		"checks":            {map[string]string{"statuses": "write"}, "acme/app", "writing check runs wants the permission checks: write"},
-		"statuses":          {map[string]string{"checks": "write"}, "acme/app", "writing commit statuses wants the permission statuses: write"},
-		"only read":         {map[string]string{"checks": "read", "statuses": "read"}, "acme/app", "writing check runs wants the permission checks: write"},
-		"no such repo":      {mayReport, "acme/none", "and the repository among those of the credentials"},
+		"checks":            {map[string]string{"statuses": "write"}, "acme/app", `may not write check runs: let the App have the permission "checks" with write access`},
+		"statuses":          {map[string]string{"checks": "write"}, "acme/app", `may not write commit statuses: let the App have the permission "statuses" with write access`},
+		"only read":         {map[string]string{"checks": "read", "statuses": "read"}, "acme/app", `may not write check runs: let the App have the permission "checks" with write access`},
+		"no such repo":      {mayReport, "acme/none", "and among its repositories this one: "},
 		"not a name at all": {mayReport, "acme", "is no OWNER/NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
