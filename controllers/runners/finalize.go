@@ -52,7 +52,7 @@ func (p pass) finalize(ctx context.Context) error {
 		}
 	}
 	if left := p.containerTime(); left > 0 {
-		return kube.Progress(left, "its job is over; waiting for its container to end")
+		return kube.Progress(left, "its job is over; waiting for its container to end; its pod is deleted at %s", p.Now().Add(left).UTC().Format("15:04:05Z"))
 	}
 	if err := p.deregister(ctx, state); err != nil {
 		return err

@@ -30,7 +30,7 @@ func (w *woken) Add(r reconcile.Request) {
 	}
 }
 
-// refusing answers nothing until the gate opens, and then that nothing is there.
+// refusing answers that nothing is there, a request for each that comes through the gate.
 type refusing struct{ gate chan struct{} }
 
 func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -53,8 +53,13 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 			s.Ensure(key, key, scaleset.Config{Client: gh, SetID: int64(i + 1), Owner: name}, "")
 			synctest.Wait()
 		}
-		close(gate)
-		synctest.Wait()
+		for range 100 { // one request after the other: each is acted on before the next
+			select {
+			case gate <- struct{}{}:
+			default:
+			}
+			synctest.Wait()
+		}
 		s.cancel()
 		if diff := cmp.Diff([]string{"greedy/a", "greedy/b", "quiet/d", "greedy/c"}, got.keys); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

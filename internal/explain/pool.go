@@ -316,6 +316,8 @@ func (a *PoolAnswer) numbers(p *page) {
 		p.line(0, "%s %s; how many jobs isn't known.", has, runnersWords(a.Runners))
 	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
 		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
+	case a.closed:
+		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
 	default:
 		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
 	}
@@ -555,6 +557,8 @@ func (a *PoolAnswer) policies(p *page) {
 			state = "not looked at yet"
 		case r.Status != metav1.ConditionTrue:
 			state = fmt.Sprintf("not ready since %s: %s", p.when(r.Since.Time), r.words())
+		case a.Ready.isFalse() && strings.Contains(a.Ready.Message, pol.Policy+": "): // and is well elsewhere
+			state = "ready, but not for this pool: see above"
 		}
 		p.line(2, "- %s (%s): %s", pol.Policy, mode, state)
 		for _, w := range pol.WouldChange {

@@ -140,7 +140,8 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	for i := range v.Pools {
 		p := &v.Pools[i]
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
-		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
+		ended := p.Status.Runners.Finished // whose job GitHub may count yet: it waits for nothing
+		if explain.Waiting(&p.Status) <= ended || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {

@@ -62,7 +62,7 @@ var masks = []struct {
 	{regexp.MustCompile(`next try (by )?\d\d:\d\d:\d\dZ`), "next try ${1}CLOCK"},
 	{regexp.MustCompile(`, next attempt by CLOCK \([^)]*\)`), ""}, // until a minute after it
 	{regexp.MustCompile(`, crash-\w+-\d+ on node`), ", RUNNER on node"},
-	{regexp.MustCompile(`, tainted [^;]*`), ""}, // while the node is not ready yet
+	{regexp.MustCompile(`(,| on a node) tainted [^;]*`), ""}, // while the node is not ready yet
 	{regexp.MustCompile(`\d+ runners?(: [^.]*)?\. `), "SOME runners. "},
 	{regexp.MustCompile(`Controllers: \S+ leads`), "Controllers: SOMEBODY leads"},
 	{regexp.MustCompile(`corral.dev: \S+ renewed it last`), "corral.dev: SOMEBODY renewed it last"},
