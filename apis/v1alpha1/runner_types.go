@@ -224,6 +224,10 @@ type RunnerExit struct {
 	// code that it exited with.
 	Code int32 `json:"code"`
 
+	// reason that the node gives, such as OOMKilled.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
 	// signal that ended it, if the node says so.
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
@@ -247,6 +251,9 @@ func (e *RunnerExit) String() string {
 	text := "ended"
 	if e.Code != 0 {
 		text = fmt.Sprintf("exit code %d", e.Code)
+	}
+	if e.Reason != "" && e.Reason != "Error" { // which says no more
+		text = e.Reason + ", " + text
 	}
 	if e.Signal != 0 {
 		text += fmt.Sprintf(", signal %d", e.Signal)
@@ -272,7 +279,7 @@ func (e *RunnerExit) After(reason string) string {
 		return ""
 	}
 	words, code := e.String(), fmt.Sprintf("exit code %d", e.Code)
-	rest := strings.TrimPrefix(words, code)
+	_, rest, _ := strings.Cut(words, code)
 	switch {
 	case !strings.Contains(reason, code):
 		return "; " + words

@@ -126,8 +126,10 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		return err
 	}
 	switch err := gh.remove(ctx, id); {
-	case github.IsUnauthorized(err), github.IsForbidden(err):
-		return p.giveUp(state, false, github.Summary(err))
+	case github.IsUnauthorized(err):
+		return p.giveUp(state, false, v1alpha1.CredentialsRefusedReason, github.Summary(err))
+	case github.IsForbidden(err):
+		return p.giveUp(state, false, v1alpha1.PermissionMissingReason, github.Summary(err))
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
@@ -182,7 +184,7 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 	p.runner.Status.RunnerID = known.id
 	own, err := p.isOwn(ctx)
 	if err == nil && !own && !github.IsNotFound(gh.check(ctx)) { // where GitHub has the scale set no more, the runner is nobody's and gets no job
-		return 0, p.giveUp(state, true, fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name))
+		return 0, p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name))
 	}
 	return known.id, err
 }
@@ -228,9 +230,9 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
 	case moved:
-		return p.giveUp(state, false, fmt.Sprintf("GitHubConnection %q isn't for %s any more", name, p.runner.Spec.REST.URL))
+		return p.giveUp(state, false, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q isn't for %s any more", name, p.runner.Spec.REST.URL))
 	case denied:
-		return p.giveUp(state, true, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
+		return p.giveUp(state, true, v1alpha1.AccessDeniedReason, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
 	}
 	gone, err := connections.Gone(ctx, p.Client, p.connectionKey())
 	if err != nil {
@@ -239,25 +241,25 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	if !gone {
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
-	return p.giveUp(state, false, fmt.Sprintf("GitHubConnection %q is gone", name))
+	return p.giveUp(state, false, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q is gone", name))
 }
 
 // giveUp waits a bounded time for rights that were taken away; then the registration is
 // left to GitHub, which purges it after about a day. A runner known to have a job is
 // waited for all the same. One that may have a job is waited for longer: where it has no scale set, or noSession
 // is true, no session tells of jobs as they begin, and webhooks may be late or not used at all.
-func (p pass) giveUp(state poolstatus.Assessment, noSession bool, reason string) error {
+func (p pass) giveUp(state poolstatus.Assessment, noSession bool, reason, why string) error {
 	timeout := orphanAfter
 	if (p.runner.Spec.REST != nil || noSession) && p.runsWithoutJob() {
 		timeout = jobUnknownAfter
 	}
 	busy := state.State == v1alpha1.RunnerBusy && !p.jobOver() || p.memory.busy && p.runsWithoutJob()
 	if busy || p.Now().Sub(p.runner.DeletionTimestamp.Time) < timeout {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deregistering: %s", reason)
+		return kube.Wait(reason, connectionRetry, "deregistering: %s", why)
 	}
 	orphansTotal.Inc()
-	p.Event(p.runner, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason,
-		fmt.Sprintf("runner %d may still be registered on GitHub: %s", p.runner.Status.RunnerID, reason))
+	p.Event(p.runner, corev1.EventTypeWarning, reason,
+		fmt.Sprintf("runner %d may still be registered on GitHub: %s", p.runner.Status.RunnerID, why))
 	return nil
 }
 

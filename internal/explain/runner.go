@@ -79,6 +79,9 @@ type RunnerRegistration struct {
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
+// outOfMemory is a node's reason for ending a container that takes more memory than it may.
+const outOfMemory = "OOMKilled"
+
 // OfRunner explains a runner.
 func OfRunner(f RunnerFacts) RunnerAnswer {
 	r := f.Runner.Object
@@ -100,6 +103,9 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
+	}
+	if a.Exit != nil && a.Exit.Reason == outOfMemory {
+		a.Changes = append(a.Changes, "Give the container more memory in spec.template of the pool, and run the job again.")
 	}
 	if a.State == v1alpha1.RunnerBusy {
 		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",

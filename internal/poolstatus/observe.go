@@ -147,7 +147,7 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.Runne
 	}, wording.Redact(message))
 	words = strings.Join(strings.Fields(words), " ")
 	words = strings.ToValidUTF8(words[max(0, len(words)-maxLastWords):], "")
-	return &v1alpha1.RunnerExit{Code: t.ExitCode, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}
+	return &v1alpha1.RunnerExit{Code: t.ExitCode, Reason: t.Reason, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}
 }
 
 // observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be

@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+func TestWhatAnExitAddsToAReason(t *testing.T) {
+	killed := v1alpha1.RunnerExit{Code: 137, Reason: "OOMKilled", Node: "n1", Taints: []string{"spot=gone:NoExecute"}}
+	elsewhere := v1alpha1.RunnerExit{Code: 1, Reason: "Error", Taints: []string{"spot=gone:NoExecute"}, Message: "bye"}
+	for reason, tc := range map[string]struct {
+		exit v1alpha1.RunnerExit
+		want string
+	}{
+		"job failed":                          {killed, "; OOMKilled, exit code 137 on node n1, tainted spot=gone:NoExecute"},
+		"OOMKilled (exit code 137)":           {killed, " on node n1, tainted spot=gone:NoExecute"},
+		"OOMKilled (exit code 137), in a job": {killed, "; it ran on node n1, tainted spot=gone:NoExecute"},
+		"Error (exit code 1)":                 {elsewhere, " on a node tainted spot=gone:NoExecute; it said last: bye"},
+		"ended":                               {elsewhere, "; exit code 1 on a node tainted spot=gone:NoExecute; it said last: bye"},
+	} {
+		if got := tc.exit.After(reason); got != tc.want {
+			t.Errorf("%s%s, want %q", reason, got, tc.want)
+		}
+	}
+}
