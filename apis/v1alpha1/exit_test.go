@@ -18,7 +18,8 @@ func TestWhatAnExitAddsToAReason(t *testing.T) {
 	}{
 		"job failed":                          {killed, "; OOMKilled, exit code 137 on node n1, tainted spot=gone:NoExecute"},
 		"OOMKilled (exit code 137)":           {killed, " on node n1, tainted spot=gone:NoExecute"},
-		"OOMKilled (exit code 137), in a job": {killed, "; it ran on node n1, tainted spot=gone:NoExecute"},
+		"OOMKilled (exit code 137), in a job": {killed, "; it ended on node n1, tainted spot=gone:NoExecute"},
+		"Completed (exit code 0)":             {v1alpha1.RunnerExit{Node: "n1"}, " on node n1"},
 		"Error (exit code 1)":                 {elsewhere, " on a node tainted spot=gone:NoExecute; it said last: bye"},
 		"ended":                               {elsewhere, "; exit code 1 on a node tainted spot=gone:NoExecute; it said last: bye"},
 	} {

@@ -250,15 +250,22 @@ type RunnerExit struct {
 func (e *RunnerExit) String() string {
 	text := "ended"
 	if e.Code != 0 {
-		text = fmt.Sprintf("exit code %d", e.Code)
+		text = e.code()
 	}
 	if e.Reason != "" && e.Reason != "Error" { // which says no more
 		text = e.Reason + ", " + text
 	}
+	return text + e.rest()
+}
+
+func (e *RunnerExit) code() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// rest is what follows the code.
+func (e *RunnerExit) rest() string {
+	text, taints := "", strings.Join(e.Taints, ", ")
 	if e.Signal != 0 {
 		text += fmt.Sprintf(", signal %d", e.Signal)
 	}
-	taints := strings.Join(e.Taints, ", ")
 	switch {
 	case e.Node == "" && taints != "":
 		text += " on a node tainted " + taints
@@ -278,15 +285,14 @@ func (e *RunnerExit) After(reason string) string {
 	if e == nil {
 		return ""
 	}
-	words, code := e.String(), fmt.Sprintf("exit code %d", e.Code)
-	_, rest, _ := strings.Cut(words, code)
+	rest := e.rest()
 	switch {
-	case !strings.Contains(reason, code):
-		return "; " + words
-	case strings.HasPrefix(rest, " on ") && !strings.HasSuffix(reason, code+")"): // it would be read as what the reason ends with
-		return "; it ran" + rest
+	case !strings.Contains(reason, e.code()):
+		return "; " + e.String()
+	case rest == "", strings.HasPrefix(rest, ";"), strings.HasSuffix(reason, e.code()+")"):
+		return rest
 	}
-	return rest
+	return "; it ended" + rest // what a reason ends with may be something else than the code
 }
 
 // Trouble returns why the runner's registration or pod could not be made, and its

@@ -105,12 +105,11 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	why := because(ofMax(d.limits.Bounds))
+	says := fmt.Sprintf("as many jobs as max allows, %s; more wait", wording.Max(d.limits.GetMax()))
 	if d.limits.GetMax() == 0 {
-		conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "max is 0, and jobs wait%s", why)
-		return
+		says = "max is 0, and jobs wait"
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "as many jobs as max allows, %s; more wait%s", wording.Max(d.limits.GetMax()), why)
+	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "%s%s", says, because(ofMax(d.limits.Bounds)))
 }
 
 // markPolicies sets the condition that says what policies make of the pool.

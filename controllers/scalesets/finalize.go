@@ -104,7 +104,7 @@ func (r *Reconciler) whyDeleted(ctx context.Context, set *v1alpha1.ScaleSet) str
 	pool := &v1alpha1.RunnerPool{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: set.Spec.PoolRef.Name}, pool)
 	if err == nil && pool.UID == types.UID(set.Spec.PoolUID) && pool.DeletionTimestamp.IsZero() {
-		return "the ScaleSet was deleted, as when its pool has another connection"
+		return "its pool has another connection, or somebody deleted the ScaleSet"
 	}
 	return "its pool was deleted"
 }

@@ -250,7 +250,7 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why it isn't ready although it has accepted jobs.
+// situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why one that accepts jobs, or is full, isn't ready.
 func (f *PoolFacts) situation() (open bool, words, unready string) {
 	d, none, why := f.Pool.Status.Decision, f.none(), ""
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {

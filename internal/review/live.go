@@ -12,6 +12,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -34,7 +35,7 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	if runs == nil {
 		return &Live{Absent: true}
 	}
-	l := &Live{Jobs: runs.Status.Jobs, Runners: runs.Status.Runners, Decision: runs.Status.Decision}
+	l := &Live{Jobs: explain.Known(&runs.Status), Runners: runs.Status.Runners, Decision: runs.Status.Decision}
 	if p.base != nil {
 		for _, f := range diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of) {
 			l.Differs = append(l.Differs, f.Path)

@@ -140,8 +140,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	for i := range v.Pools {
 		p := &v.Pools[i]
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
-		ended := p.Status.Runners.Finished // whose job GitHub may count yet: it waits for nothing
-		if explain.Waiting(&p.Status) <= ended || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
+		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
@@ -152,6 +151,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
 				since:   d.Time.Time, do: explain.MaxRemedy(p, v.Now),
 			})
+		case explain.Waiting(&p.Status) <= p.Status.Runners.Finished: // GitHub may still count the job of each, which waits for nothing
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{
 				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
