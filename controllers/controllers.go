@@ -193,7 +193,7 @@ func All(mgr *Manager, o Options) error {
 		return err
 	}
 	measure(mgr, o.Version)
-	tracker := newTracker(mgr, s)
+	tracker, signatures := newTracker(mgr, s), &webhook.Signatures{}
 	poller, err := newPoller(mgr, o, s)
 	if err != nil {
 		return err
@@ -206,10 +206,10 @@ func All(mgr *Manager, o Options) error {
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),
 		addSources(mgr, o, s),
-		connections.New(s.report, s.live, s.connections, verify, connections.NewProber(s.scaleSets, s.rest), o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		connections.New(s.report, s.live, s.connections, verify, connections.NewProber(s.scaleSets, s.rest), signatures, o.CredentialsDir).SetupWithManager(mgr, o.Others),
 		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
-		addWebhook(mgr, o.Webhook, tracker),
+		addWebhook(mgr, o.Webhook, tracker, signatures),
 		scalesets.New(s.ofSets, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
@@ -313,11 +313,11 @@ func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error 
 }
 
 // addWebhook adds the webhook server, if there is to be one.
-func addWebhook(mgr ctrl.Manager, o *WebhookOptions, tracker webhook.Tracker) error {
+func addWebhook(mgr ctrl.Manager, o *WebhookOptions, tracker webhook.Tracker, signatures *webhook.Signatures) error {
 	if o == nil {
 		return nil
 	}
-	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Now: time.Now})
+	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Signatures: signatures, Now: time.Now})
 }
 
 func firstError(errs ...error) error {

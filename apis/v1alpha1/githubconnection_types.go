@@ -275,9 +275,17 @@ func (c *GitHubConnection) TokenEnds(now time.Time) *metav1.Time {
 	return nil
 }
 
+// EventsRefused returns what is wrong with the events that come for the connection; "" if nothing is.
+func (c *GitHubConnection) EventsRefused() string {
+	if i := slices.IndexFunc(c.Status.Lacks, func(l Lack) bool { return l.Name == LackEvents }); i >= 0 {
+		return c.Status.Lacks[i].Message
+	}
+	return ""
+}
+
 // Lack is something that GitHub doesn't have, or doesn't show.
 type Lack struct {
-	// name of it: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups or Deliveries.
+	// name of it: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups, Deliveries or Events.
 	// +required
 	Name string `json:"name"`
 
@@ -293,6 +301,7 @@ const (
 	LackRunnerReleases = "RunnerReleases" // of the runner program, listed
 	LackRunnerGroups   = "RunnerGroups"   // listed by the REST API
 	LackDeliveries     = "Deliveries"     // to the webhook, listed
+	LackEvents         = "Events"         // with a right signature
 )
 
 // GitHubConnection is one GitHub identity that pools use.

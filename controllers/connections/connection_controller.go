@@ -58,6 +58,7 @@ type Reconciler struct {
 	Connections *github.Connections
 	Verify      Verifier
 	Probe       Prober
+	Signatures  Signatures
 	Now         func() time.Time
 
 	mu       sync.Mutex
@@ -65,8 +66,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that mountRef names, empty if there are none.
-func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, credentialsDir string) *Reconciler {
-	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, CredentialsDir: credentialsDir, Now: time.Now}
+func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, signatures Signatures, credentialsDir string) *Reconciler {
+	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, Signatures: signatures, CredentialsDir: credentialsDir, Now: time.Now}
 }
 
 // verification is what GitHub said about credentials, and when to ask again.
@@ -153,6 +154,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	conn.Status.Lacks, conn.Status.Probed = r.lacks(ctx, conn, v)
+	conn.Status.Lacks = r.lacksEvents(conn)
 	conn.Status.TokenExpires = nil
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}

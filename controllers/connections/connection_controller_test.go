@@ -53,6 +53,8 @@ type stage struct {
 	probes  int
 	lacks   []v1alpha1.Lack
 	unknown error
+
+	signatures wrong
 }
 
 func newStage(t *testing.T) *stage {
@@ -93,6 +95,7 @@ func (s *stage) restart() {
 			s.asked = append(s.asked, creds)
 			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server, Expires: s.expires}, s.answer
 		},
+		Signatures: &s.signatures,
 		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
 			s.probes++
 			return s.lacks, s.unknown
@@ -383,6 +386,34 @@ func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
 	conn, _ = s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 }
+
+// Anybody can send events with a wrong signature: the connection stays ready.
+func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
+	s := newStage(t)
+	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x"})
+	s.change(func(c *v1alpha1.GitHubConnection) {
+		c.Spec.Webhook = &v1alpha1.ConnectionWebhook{SecretRef: v1alpha1.LocalObjectReference{Name: "github"}}
+	})
+	for _, s.signatures = range []wrong{false, true, true, false} {
+		conn, _ := s.reconcile()
+		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
+		want := ""
+		if s.signatures {
+			want = "the events that come aren't signed with the secret in Secret github"
+		}
+		if got := conn.EventsRefused(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); strings.Contains(message, "; without Events: the events that come") != bool(s.signatures) {
+			t.Errorf("%q", message)
+		}
+	}
+}
+
+// wrong implements Signatures.
+type wrong bool
+
+func (w *wrong) Wrong(types.NamespacedName) bool { return bool(*w) }
 
 func TestOneEventPerChange(t *testing.T) {
 	s := newStage(t)

@@ -6,14 +6,32 @@ package connections
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
 )
+
+// Signatures say whether a connection's events seem to be signed with another secret than its own; *webhook.Signatures does.
+type Signatures interface {
+	Wrong(connection types.NamespacedName) bool
+}
+
+// lacksEvents returns what a connection lacks, and that is events if those that come have a wrong signature. It is no condition: anybody can send
+// such events, and what waits for the connection to be ready must not wait for them.
+func (r *Reconciler) lacksEvents(conn *v1alpha1.GitHubConnection) []v1alpha1.Lack {
+	lacks := slices.DeleteFunc(slices.Clone(conn.Status.Lacks), func(l v1alpha1.Lack) bool { return l.Name == v1alpha1.LackEvents })
+	if conn.Spec.Webhook != nil && r.Signatures.Wrong(client.ObjectKeyFromObject(conn)) {
+		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", conn.Spec.Webhook.SecretRef.Name)})
+	}
+	return lacks
+}
 
 // checkWebhook says that GitHub's events are refused for want of a secret. Pools keep working.
 func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConnection) error {

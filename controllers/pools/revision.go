@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -37,6 +38,9 @@ const recordRetry = 5 * time.Second
 
 // hiddenRetry is the time to the next name of a revision.
 const hiddenRetry = 100 * time.Millisecond
+
+// revisionChangedEvent is the reason of the event about a template that has another revision, though it is the same.
+const revisionChangedEvent = "RevisionChanged"
 
 // templateState is what became of the spec's template.
 type templateState struct {
@@ -84,7 +88,8 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		return t, err
 	}
 	t.verdict, t.failures, err = r.permit(ctx, pool, p, t, name, isStored)
-	this := fmt.Sprint(name, " ", t.digest, p.network)
+	content := fmt.Sprint(" ", t.digest, p.network)
+	this := name + content
 	switch {
 	case err != nil:
 	case !isStored:
@@ -104,6 +109,11 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 		}
 	}
 	t.note = join(t.note, podspec.HooksMayRead(pool))
+	if former, isSame := strings.CutSuffix(last, content); isSame && former != name {
+		message := fmt.Sprintf("somebody changed the pool's ControllerRevisions: the template of revision %s is revision %s by now, and runners without a job are replaced", former, name)
+		kube.Warn(ctx, "ControllerRevisions were changed", "reason", message)
+		r.Event(pool, corev1.EventTypeWarning, revisionChangedEvent, message)
+	}
 	t.revision, t.adopted, t.accepted = name, name, this
 	return t, nil
 }

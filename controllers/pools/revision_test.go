@@ -129,9 +129,11 @@ func TestARevisionThatSomebodyReplacedIsNotAdopted(t *testing.T) {
 	b.delete(twins)
 	forged.ResourceVersion, forged.Data = "", template("runner:evil")
 	must(t, b.Client.Create(t.Context(), forged))
+	b.told()
 	b.reconcile()
-	if r := b.pool().Status.Revision; r == twins {
-		t.Errorf("revision %s", r)
+	r := b.pool().Status.Revision
+	if want := "somebody changed the pool's ControllerRevisions: the template of revision " + twins + " is revision " + r + " by now"; r == twins || !strings.Contains(strings.Join(b.told(), "\n"), want) {
+		t.Errorf("revision %s, of which nobody is told", r)
 	}
 }
 

@@ -40,6 +40,8 @@ type Secrets struct {
 	Live client.Reader
 	// Namespaces that are watched; all if empty.
 	Namespaces []string
+	// Signatures forgets connections that are gone.
+	Signatures *webhook.Signatures
 	Now        func() time.Time
 
 	mu    sync.Mutex
@@ -79,7 +81,7 @@ func (s *Secrets) Forget(connection types.NamespacedName) {
 	delete(s.known, connection)
 	s.mu.Unlock()
 	if known {
-		webhook.Forget(connection)
+		s.Signatures.Forget(connection)
 	}
 }
 

@@ -40,7 +40,9 @@ type Options struct {
 	Namespaces []string
 	// Tracker of this process, which takes events while it leads.
 	Tracker webhook.Tracker
-	Now     func() time.Time
+	// Signatures is told of each event whether its connection's secret signed it.
+	Signatures *webhook.Signatures
+	Now        func() time.Time
 }
 
 // server is the webhook server as the manager runs it.
@@ -53,10 +55,10 @@ type server struct {
 
 // SetupWithManager has the manager run the server, whether it leads or not.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Now: o.Now}
+	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Signatures: o.Signatures, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
 	s := &server{listener: o.Listener, Server: webhook.New(webhook.Options{
-		Secrets: secrets, Tracker: o.Tracker, Leader: leader, Key: o.Key, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
+		Secrets: secrets, Tracker: o.Tracker, Signatures: o.Signatures, Leader: leader, Key: o.Key, TrustedProxies: o.TrustedProxies, Log: mgr.GetLogger().WithName("webhook"), Now: o.Now,
 	})}
 	s.watch = func(ctx context.Context) error { return watch(ctx, mgr, secrets) }
 	if err := mgr.AddReadyzCheck("webhook", s.check); err != nil {

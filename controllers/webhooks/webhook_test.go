@@ -104,7 +104,7 @@ func (s *stage) wantSecrets(x *Secrets, fresh bool, reads int, want ...string) {
 
 func TestSecretIsReadOnceInAWhile(t *testing.T) {
 	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "new\n", v1alpha1.WebhookPreviousKey: "old"}))
-	x := &Secrets{Connections: s, Live: s, Now: s.clock}
+	x := &Secrets{Connections: s, Live: s, Signatures: &webhook.Signatures{}, Now: s.clock}
 	s.wantSecrets(x, false, 1, "new", "old")
 	if err := s.Update(t.Context(), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "newer", v1alpha1.WebhookPreviousKey: "\n"})); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, tc.objects...)
-			x := &Secrets{Connections: s, Live: s, Now: s.clock}
+			x := &Secrets{Connections: s, Live: s, Signatures: &webhook.Signatures{}, Now: s.clock}
 			if got, err := s.ask(x, false); len(got) != 0 || !errors.Is(err, tc.is) || err.Error() != tc.want {
 				t.Errorf("got %q, %v; want %s", got, err, tc.want)
 			}
@@ -154,7 +154,7 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 
 func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
 	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}), secretOf("other", map[string]string{v1alpha1.WebhookSecretKey: "two"}))
-	x := &Secrets{Connections: s, Live: s, Now: s.clock}
+	x := &Secrets{Connections: s, Live: s, Signatures: &webhook.Signatures{}, Now: s.clock}
 	s.wantSecrets(x, false, 1, "one")
 	s.down, s.now = errors.New("timed out"), s.now.Add(secretFor)
 	s.wantSecrets(x, false, 2, "one")
@@ -184,7 +184,7 @@ func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
 
 func TestConnectionThatIsGoneIsForgotten(t *testing.T) {
 	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}))
-	x := &Secrets{Connections: s, Live: s, Now: s.clock}
+	x := &Secrets{Connections: s, Live: s, Signatures: &webhook.Signatures{}, Now: s.clock}
 	s.wantSecrets(x, false, 1, "one")
 	if err := s.Delete(t.Context(), connection("hook")); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestConnectionThatIsGoneIsForgotten(t *testing.T) {
 
 func TestConnectionsOfOtherNamespacesAreUnknown(t *testing.T) {
 	s := newStage(t, connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "one"}))
-	x := &Secrets{Connections: s, Live: s, Namespaces: []string{"other"}, Now: s.clock}
+	x := &Secrets{Connections: s, Live: s, Namespaces: []string{"other"}, Signatures: &webhook.Signatures{}, Now: s.clock}
 	if _, err := s.ask(x, false); !errors.Is(err, webhook.ErrUnknownConnection) || s.reads != 0 {
 		t.Errorf("%v after %d reads", err, s.reads)
 	}

@@ -101,6 +101,8 @@ func (f *PoolFacts) receipt() *Demand {
 	d.Webhooks = f.Webhooks
 	if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
 		d.Refused = c.Message
+	} else {
+		d.Refused = f.EventsRefused
 	}
 	return d
 }
@@ -238,6 +240,9 @@ func (f *PoolFacts) ofDemand() []string {
 	if f.lacksWebhook() {
 		all = append(all, addWebhook(f.Pool.Namespace))
 	}
+	if d.Refused != "" && d.Refused == f.EventsRefused {
+		all = append(all, EventsRefusedRemedy)
+	}
 	for _, s := range d.Sources {
 		if s.Stale {
 			all = append(all, fmt.Sprintf("Fix %s: until it gives a signal, its last number counts.", s.title()))
@@ -245,6 +250,9 @@ func (f *PoolFacts) ofDemand() []string {
 	}
 	return all
 }
+
+// EventsRefusedRemedy says how events come to be taken that have a wrong signature.
+const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook one secret, and redeliver an event on GitHub: once one is taken, this is over. Where GitHub's Recent Deliveries show no 401, somebody else sends them."
 
 // addWebhook says how a pool comes to receive events.
 func addWebhook(namespace string) string {

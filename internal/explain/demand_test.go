@@ -113,6 +113,10 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 			rest(f)
 			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook isn't there, so GitHub's events are refused"}
 		},
+		"pool-with-events-signed-otherwise": func(f *PoolFacts) {
+			rest(f)
+			f.EventsRefused = "the events that come aren't signed with the secret in Secret hook"
+		},
 		"pool-scheduled": scheduled,
 		"pool-scheduled-at-max": func(f *PoolFacts) {
 			scheduled(f)

@@ -18,6 +18,8 @@ type PoolFacts struct {
 	ScaleSet *v1alpha1.ScaleSet
 	// Connection is the condition Ready of its GitHubConnection; nil if it isn't known.
 	Connection *Condition
+	// EventsRefused says why the webhook of that connection refuses the events that come; "" if it doesn't.
+	EventsRefused string
 	// Source is the PoolSource that applies it, as NAMESPACE/NAME, and Applied its condition Ready; nil if none does, or it isn't known.
 	Source  string
 	Applied *Condition

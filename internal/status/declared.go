@@ -26,6 +26,12 @@ func checkConnections(v view) symptoms {
 		if ready := s.ready(); isAmiss(ready) {
 			all = append(all, connectionAmiss(c, s.amiss(ready), users[s.of.key()]))
 		}
+		if refused := c.EventsRefused(); refused != "" {
+			all = append(all, symptom{
+				key: eventsRefusedReason + "|" + s.of.String(), of: s.of, reason: eventsRefusedReason, rank: ranks[v1alpha1.WebhookSecretMissingReason],
+				message: refused, do: explain.EventsRefusedRemedy,
+			})
+		}
 		if end := c.TokenEnds(v.Now); end != nil {
 			all = append(all, symptom{
 				key: tokenEndsReason + "|" + s.of.String(), of: s.of, reason: tokenEndsReason, rank: rank{severity: Ahead, what: "a token ends"},

@@ -73,17 +73,18 @@ var ranks = map[string]rank{
 
 // reasons of findings that no condition has.
 const (
-	noLeaderReason    = "NoLeader"
-	notLookedAtReason = "NotLookedAt"
-	runnersWaitReason = "RunnersWait"
-	jobsWaitReason    = "JobsWait"
-	staleReason       = "DemandStale"
-	heldReason        = "Held"
-	notListening      = "NotListening"
-	noResumeReason    = "SessionNotResumable"
-	quotaNearReason   = "QuotaNearlyFull"
-	tokenEndsReason   = "TokenEnds"
-	notReadReason     = "NotRead"
+	noLeaderReason      = "NoLeader"
+	notLookedAtReason   = "NotLookedAt"
+	runnersWaitReason   = "RunnersWait"
+	jobsWaitReason      = "JobsWait"
+	staleReason         = "DemandStale"
+	heldReason          = "Held"
+	notListening        = "NotListening"
+	noResumeReason      = "SessionNotResumable"
+	quotaNearReason     = "QuotaNearlyFull"
+	tokenEndsReason     = "TokenEnds"
+	eventsRefusedReason = "EventsRefused"
+	notReadReason       = "NotRead"
 )
 
 // ofConnection are reasons of a pool that its connection is the cause of, if that isn't ready.

@@ -208,6 +208,7 @@ var pages = map[string]func() *Snapshot{
 			Message: "the credentials may not write check runs: let the App have the permission \"checks\" with write access, and among its repositories this one: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
 			Since:   ago(time.Hour),
 		}
+		s.Connections[0].Status.Lacks = []v1alpha1.Lack{{Name: v1alpha1.LackEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
 		return s
 	},
 	"ahead": func() *Snapshot {

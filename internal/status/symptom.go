@@ -90,11 +90,12 @@ func (s *symptom) keepsJobs() bool {
 	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
 }
 
-// causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool goes on.
+// causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool or a connection
+// goes on.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != notLookedAtReason && s.rank.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != notLookedAtReason && s.reason != eventsRefusedReason && s.rank.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}

@@ -65,6 +65,8 @@ type Secrets interface {
 type Options struct {
 	Secrets Secrets
 	Tracker Tracker
+	// Signatures is told of each event whether its connection's secret signed it.
+	Signatures *Signatures
 	// Leader says who takes events; nil if that is always this process.
 	Leader Leader
 	// Key by which other replicas tell that they passed a request on; "" if there are none.
@@ -159,12 +161,19 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if err != nil {
 		return refuseSecrets(d.connection, err)
 	}
+	if d.Header.Get(signatureHeader) == "" {
+		s.Signatures.note(d.connection, false, d.began)
+		return answer{result: forged, status: http.StatusUnauthorized, text: signatureHeader + " is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."}
+	}
 	leave, a := s.lanes.enter(d)
 	if leave == nil {
 		return a
 	}
 	defer leave()
 	body, a := s.read(w, d, secrets)
+	if a.status == 0 || a.result == forged {
+		s.Signatures.note(d.connection, a.status == 0, d.began)
+	}
 	if a.status != 0 {
 		return a
 	}
@@ -189,10 +198,7 @@ func (d *delivery) readHead(w http.ResponseWriter) answer {
 	if !isToken(d.event) || !isToken(d.guid) {
 		return answer{result: malformed, status: http.StatusBadRequest, text: eventHeader + " and " + guidHeader + " must have 1 to 64 letters, digits, - and _."}
 	}
-	if d.Header.Get(signatureHeader) == "" {
-		return answer{result: forged, status: http.StatusUnauthorized, text: signatureHeader + " is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."}
-	}
-	if d.claimed, ok = parseSignature(d.Header.Get(signatureHeader)); !ok {
+	if d.claimed, ok = parseSignature(d.Header.Get(signatureHeader)); !ok && d.Header.Get(signatureHeader) != "" {
 		return answer{result: malformed, status: http.StatusBadRequest, text: signatureHeader + " must be sha256= and 64 hexadecimal digits."}
 	}
 	switch {
@@ -262,11 +268,6 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 	s.seen.add(this, d.began)
 	events.WithLabelValues(d.connection.Namespace, d.connection.Name, d.event).Inc()
 	return answer{result: accepted, status: http.StatusAccepted, text: "taken"}
-}
-
-// Forget drops the metrics of a connection that is gone.
-func Forget(connection types.NamespacedName) {
-	events.DeletePartialMatch(map[string]string{"namespace": connection.Namespace, "connection": connection.Name})
 }
 
 // logRefusal says, once in a while for each way, what is refused: by that an administrator finds a wrong secret.

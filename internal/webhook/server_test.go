@@ -99,7 +99,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	s := &stage{T: t, tracker: &tracker{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
-	s.Server = New(Options{Secrets: s.secrets, Tracker: s.tracker, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s.Server = New(Options{Secrets: s.secrets, Tracker: s.tracker, Signatures: &Signatures{}, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	return s
 }
 
@@ -208,6 +208,39 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			}
 			s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 		})
+	}
+}
+
+// Events that somebody else sends don't speak against a secret that signs others.
+func TestAnotherSecretShows(t *testing.T) {
+	s := newStage(t)
+	forged, unsigned := signed(PushEvent, "guid-1", "{}"), signed(PushEvent, "guid-2", "{}")
+	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte("{}")))
+	unsigned.Header.Del(signatureHeader)
+	right := func() *http.Request { return signed("ping", "guid-3", "{}") }
+	for i, step := range []struct {
+		after time.Duration
+		event *http.Request
+		wrong bool
+	}{
+		{0, unsigned, true}, {0, right(), false}, {rightWithin, forged, false}, {time.Second, unsigned, true}, {time.Second, right(), false}, {time.Second, forged, false},
+	} {
+		s.now = s.now.Add(step.after)
+		s.send(step.event)
+		if got := s.Signatures.Wrong(main); got != step.wrong {
+			t.Errorf("step %d: %t", i, got)
+		}
+	}
+	nobody := types.NamespacedName{Namespace: "team", Name: "nobody"}
+	unsigned.URL.Path = "/github/" + nobody.String()
+	if s.send(unsigned); s.Signatures.Wrong(nobody) {
+		t.Error("connections that aren't there are remembered")
+	}
+	s.now = s.now.Add(time.Hour)
+	unsigned.URL.Path = "/github/" + main.String()
+	s.send(unsigned)
+	if s.Signatures.Forget(main); s.Signatures.Wrong(main) {
+		t.Error("a connection that is gone is remembered")
 	}
 }
 

@@ -74,7 +74,7 @@ func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	s.replace(former)
 	s.has(pool, metav1.Condition{Type: v1alpha1.TemplateValidCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "revision " + former + "-1"})
 	s.doneOnce(jobs)
-	s.look("", 0, "pool/linux")
+	s.look("", 1, "pool/linux")
 	s.othersGoOn()
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -32,12 +33,7 @@ type hookFixture struct {
 
 func newHookFixture(t *testing.T) *hookFixture {
 	t.Helper()
-	s := &hookFixture{fixture: newFixture(t)}
-	s.url = world.WebhookURL(hooks, s.namespace, "acme")
-	must(t, s.github.AddRepository(githubsim.Repository{FullName: s.namespace + "/app"}))
-	s.create(world.HookSecret(s.namespace, "hook"))
-	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
-	s.told = s.restPool("told", 0)
+	s := hookFixtureWith(t, world.WebhookSecret)
 	// Until the leader knows the connection, it puts events off.
 	eventually(t, func(ctx context.Context) error {
 		if status, text := s.send(s.event("ping", "{}")); status != http.StatusOK {
@@ -49,6 +45,20 @@ func newHookFixture(t *testing.T) *hookFixture {
 	s.toldOf(1)
 	s.tell("completed", 1)
 	s.toldOf(0)
+	return s
+}
+
+// hookFixtureWith makes one whose connection has this secret, and sends nothing.
+func hookFixtureWith(t *testing.T, secret string) *hookFixture {
+	t.Helper()
+	s := &hookFixture{fixture: newFixture(t)}
+	s.url = world.WebhookURL(hooks, s.namespace, "acme")
+	must(t, s.github.AddRepository(githubsim.Repository{FullName: s.namespace + "/app"}))
+	hook := world.HookSecret(s.namespace, "hook")
+	hook.StringData = map[string]string{v1alpha1.WebhookSecretKey: secret}
+	s.create(hook)
+	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
+	s.told = s.restPool("told", 0)
 	return s
 }
 
@@ -240,6 +250,36 @@ func TestAWebhookWithoutSecret(t *testing.T) {
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // by its scale set
 	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
 	s.goesOn()
+}
+
+func TestAWebhookWithAnotherSecret(t *testing.T) {
+	s := hookFixtureWith(t, "a typo")
+	eventually(t, func(ctx context.Context) error {
+		if status, text := s.send(s.event("ping", "{}")); status != http.StatusUnauthorized {
+			return fmt.Errorf("answered %d: %s", status, text)
+		}
+		return ctx.Err()
+	})
+	// refuses looks at the connection before it is time to.
+	refuses := func(at, want string) {
+		s.patch(s.connection(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, meta.ReconcileRequestAnnotation, at))
+		eventually(t, func(ctx context.Context) error {
+			c := &v1alpha1.GitHubConnection{}
+			if err := w.Client.Get(ctx, key(s.namespace, "acme"), c); err != nil {
+				return err
+			}
+			if got := c.EventsRefused(); got != want {
+				return fmt.Errorf("it says %q", got)
+			}
+			return nil
+		})
+	}
+	const cause = "the events that come aren't signed with the secret in Secret hook"
+	refuses("1", cause)
+	s.look(cause, 0, "pool/told")
+	s.patch(world.HookSecret(s.namespace, "hook"), fmt.Sprintf(`{"stringData":{"secret":%q}}`, world.WebhookSecret))
+	s.goesOn()
+	refuses("2", "")
 }
 
 func TestAFloodOfForgedWebhooks(t *testing.T) {
