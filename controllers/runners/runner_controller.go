@@ -217,8 +217,9 @@ type observation struct {
 	poolstatus.Observation
 	// startErr is why it could not be started yet.
 	startErr error
-	// jobOver is true once GitHub told that the runner's job completed.
+	// jobOver is true once GitHub told that the runner's job completed, and result is how; "" if that isn't known.
 	jobOver bool
+	result  string
 	// failed is why the runner is being ended, nil if it didn't fail.
 	failed *poolstatus.Assessment
 }
@@ -233,7 +234,7 @@ func (p pass) observe(startErr error) observation {
 	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
 	o := observation{
 		Observation: poolstatus.Observe(&seen, p.pod, deadline, p.Now()),
-		startErr:    startErr, jobOver: p.jobOver(),
+		startErr:    startErr, jobOver: p.jobOver(), result: p.completion().result,
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
 	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before the process began
@@ -262,7 +263,7 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 	case errors.As(o.startErr, &conflict):
 		return poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: conflict.cause, Reason: conflict.message}
 	case works && o.jobOver:
-		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: "its job is over; its container is not known to have ended"}
+		return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: now, Reason: poolstatus.OutlivesJob(o.result)}
 	case o.failed != nil && state.State != v1alpha1.RunnerBusy && o.Terminating && !o.Job.IsOver():
 		return *o.failed
 	}

@@ -84,6 +84,15 @@ const StuckDeadline = time.Minute
 // ClaimDeadline is how long the claim of a cache may keep a pod from a node: another runner takes another claim.
 const ClaimDeadline = 30 * time.Second
 
+// OutlivesJob says of a runner whose job ended with a result, "" if that isn't known, that its container may run.
+func OutlivesJob(result string) string {
+	job := "its job is over"
+	if result != "" {
+		job = "job " + result
+	}
+	return job + "; its container is not known to have ended"
+}
+
 // Assess says which state a runner is in at a time.
 func Assess(o Observation, now time.Time) Assessment {
 	switch {
@@ -93,7 +102,7 @@ func Assess(o Observation, now time.Time) Assessment {
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
 		// GitHub would not have let go of a runner with a job.
-		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: "its job is over; its container is not known to have ended"}
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: OutlivesJob("")}
 	case !o.Restarting.IsZero() && !o.Removed:
 		return restarting(o, now)
 	case o.Job != nil:

@@ -42,7 +42,7 @@ const (
 // does nothing else. All tests at once on two cores slow down whatever runs there: otherwise only a tenant that is held up fails.
 var strict = os.Getenv("CORRAL_ABUSE_STRICT") != ""
 
-// jobEach is the time between two jobs. All jobs at one a second take a quarter of the CPU of this package.
+// jobEach is the time between two jobs.
 func jobEach() time.Duration {
 	if strict {
 		return time.Second
