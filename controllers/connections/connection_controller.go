@@ -112,6 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
+	conn.Status.Lacks = withEvents(conn.Status.Lacks, r.eventsRefused(ctx, conn)) // whatever GitHub says of the credentials
 	done, err := r.reconcile(ctx, conn)
 	if err == nil {
 		err = r.trouble(conn)
@@ -153,8 +154,8 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return again, err
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
-	conn.Status.Lacks, conn.Status.Probed = r.lacks(ctx, conn, v)
-	conn.Status.Lacks = r.lacksEvents(conn)
+	lacks, probed := r.lacks(ctx, conn, v)
+	conn.Status.Lacks, conn.Status.Probed = withEvents(lacks, conn.EventsRefused()), probed
 	conn.Status.TokenExpires = nil
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}

@@ -5,6 +5,7 @@ package connections
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"strings"
 	"testing"
@@ -394,26 +395,34 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 	s.change(func(c *v1alpha1.GitHubConnection) {
 		c.Spec.Webhook = &v1alpha1.ConnectionWebhook{SecretRef: v1alpha1.LocalObjectReference{Name: "github"}}
 	})
-	for _, s.signatures = range []wrong{false, true, true, false} {
+	for _, step := range []struct {
+		compared string
+		suspend  bool
+		want     bool
+	}{{}, {"x", false, true}, {"x", false, true}, {"x", true, true}, {"", true, false}, {"x", false, true}, {"former", false, false}} {
+		s.signatures = wrong(step.compared)
+		s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend = step.suspend })
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 		want := ""
-		if s.signatures {
+		if step.want {
 			want = "the events that come aren't signed with the secret in Secret github"
 		}
 		if got := conn.EventsRefused(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); strings.Contains(message, "; without Events: the events that come") != bool(s.signatures) {
+		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !step.suspend && strings.Contains(message, "; without Events: the events that come") != step.want {
 			t.Errorf("%q", message)
 		}
 	}
 }
 
-// wrong implements Signatures.
-type wrong bool
+// wrong implements Signatures: it is the secret that a wrong signature was compared with, "" if there was none.
+type wrong string
 
-func (w *wrong) Wrong(types.NamespacedName) bool { return bool(*w) }
+func (w *wrong) Wrong(types.NamespacedName, time.Time) ([sha256.Size]byte, bool) {
+	return sha256.Sum256([]byte(*w)), *w != ""
+}
 
 func TestOneEventPerChange(t *testing.T) {
 	s := newStage(t)

@@ -6,8 +6,10 @@ package connections
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,15 +22,29 @@ import (
 
 // Signatures say whether a connection's events seem to be signed with another secret than its own; *webhook.Signatures does.
 type Signatures interface {
-	Wrong(connection types.NamespacedName) bool
+	Wrong(connection types.NamespacedName, now time.Time) (secret [sha256.Size]byte, isIt bool)
 }
 
-// lacksEvents returns what a connection lacks, and that is events if those that come have a wrong signature. It is no condition: anybody can send
-// such events, and what waits for the connection to be ready must not wait for them.
-func (r *Reconciler) lacksEvents(conn *v1alpha1.GitHubConnection) []v1alpha1.Lack {
-	lacks := slices.DeleteFunc(slices.Clone(conn.Status.Lacks), func(l v1alpha1.Lack) bool { return l.Name == v1alpha1.LackEvents })
-	if conn.Spec.Webhook != nil && r.Signatures.Wrong(client.ObjectKeyFromObject(conn)) {
-		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", conn.Spec.Webhook.SecretRef.Name)})
+// eventsRefused says that the events that come aren't signed with the secret that there is; "" if they are, or it isn't known. It becomes
+// no condition: anybody can send such events, and what waits for the connection to be ready must not wait for them.
+func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubConnection) string {
+	compared, isWrong := r.Signatures.Wrong(client.ObjectKeyFromObject(conn), r.Now())
+	if conn.Spec.Webhook == nil || !isWrong {
+		return ""
+	}
+	secret, name := &corev1.Secret{}, conn.Spec.Webhook.SecretRef.Name
+	err := r.Secrets.Get(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: name}, secret)
+	if err != nil || sha256.Sum256(bytes.TrimRight(secret.Data[v1alpha1.WebhookSecretKey], "\r\n")) != compared {
+		return ""
+	}
+	return fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", name)
+}
+
+// withEvents returns what is lacking, with events if they are refused.
+func withEvents(lacks []v1alpha1.Lack, refused string) []v1alpha1.Lack {
+	lacks = slices.DeleteFunc(slices.Clone(lacks), func(l v1alpha1.Lack) bool { return l.Name == v1alpha1.LackEvents })
+	if refused != "" {
+		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: refused})
 	}
 	return lacks
 }

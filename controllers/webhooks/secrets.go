@@ -81,8 +81,9 @@ func (s *Secrets) Forget(connection types.NamespacedName) {
 	delete(s.known, connection)
 	s.mu.Unlock()
 	if known {
-		s.Signatures.Forget(connection)
+		webhook.Forget(connection)
 	}
+	s.Signatures.Forget(connection)
 }
 
 func (s *Secrets) entry(connection types.NamespacedName) *entry {

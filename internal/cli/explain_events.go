@@ -189,24 +189,37 @@ func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection)
 	return all
 }
 
-// webhooks names the connections that take events in for a pool that goes by them; nil if they aren't known.
-func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) *[]string {
+// webhooks names the connections that take events in for a pool that goes by them, nil if they aren't known; and says why all of them refuse
+// the events that come, "" if one doesn't.
+func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (names *[]string, refused string) {
 	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Slack) == 0 {
-		return nil
+		return nil, ""
 	}
 	list, conn := &v1alpha1.GitHubConnectionList{}, pool.Spec.ConnectionRef.From(pool.Namespace)
 	if err := e.client.List(ctx, list, client.InNamespace(conn.Namespace)); err != nil {
 		e.cannot("which GitHubConnections take events in", err)
-		return nil
+		return nil, ""
 	}
 	for i := range list.Items {
 		if scope, ok := jobmatch.ScopeOf(list.Items[i].Spec.URL); ok && list.Items[i].Name == conn.Name {
 			all := webhooksOf(conn.Namespace, scope.Host, list.Items)
-			return &all
+			return &all, refusedBy(all, list.Items)
 		}
 	}
 	e.cannot("which GitHubConnections take events in", fmt.Errorf("there is no GitHubConnection %s", pool.Spec.ConnectionRef.Name))
-	return nil
+	return nil, ""
+}
+
+// refusedBy says why all of some connections refuse the events that come; "" if one doesn't.
+func refusedBy(names []string, connections []v1alpha1.GitHubConnection) (why string) {
+	for i := range connections {
+		if c := &connections[i]; slices.Contains(names, c.Namespace+"/"+c.Name) {
+			if why = c.EventsRefused(); why == "" {
+				return ""
+			}
+		}
+	}
+	return why
 }
 
 // account looks a job up in what is written down of a pool's jobs.

@@ -110,9 +110,9 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	f := explain.PoolFacts{Pool: pool, Now: e.now, At: at, History: e.history(ctx, pool)}
 	if at.IsZero() {
 		f.Runners, f.Kept = e.runners(ctx, pool)
-		f.Policies, f.Webhooks = e.policies(ctx, pool), e.webhooks(ctx, pool)
-		connection := e.connection(ctx, pool)
-		f.ScaleSet, f.Connection, f.EventsRefused = e.scaleSet(ctx, pool), explain.ConditionOf(connection.Status.Conditions, v1alpha1.ReadyCondition), connection.EventsRefused()
+		f.Policies = e.policies(ctx, pool)
+		f.Webhooks, f.EventsRefused = e.webhooks(ctx, pool)
+		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
 		f.Source, f.Applied = e.source(ctx, pool)
 	}
 	f.Unknown = e.unknown
@@ -130,14 +130,14 @@ func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1
 	return set
 }
 
-// connection reads the pool's connection; an empty one if it isn't there or is another namespace's that may not be read.
-func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.GitHubConnection {
+// connection returns how the pool's connection is; nil if it isn't there or is another namespace's that may not be read.
+func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *explain.Condition {
 	connection := &v1alpha1.GitHubConnection{}
 	err := e.client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), connection)
 	if !apierrors.IsForbidden(err) {
 		e.cannot("the pool's connection", client.IgnoreNotFound(err))
 	}
-	return connection
+	return explain.ConditionOf(connection.Status.Conditions, v1alpha1.ReadyCondition)
 }
 
 // source returns the PoolSource that applies the pool, and how it is.

@@ -19,10 +19,12 @@ type Demand struct {
 	// Webhooks are the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they aren't
 	// known, or no source counts events.
 	Webhooks *[]string `json:"webhooks,omitempty"`
-	// Refused says why the webhook of the pool's connection receives none.
+	// Refused says why the webhook of the pool's connection, or all of Webhooks, refuse events.
 	Refused string `json:"refused,omitempty"`
 
-	busy int32 // busy runners, if there are more than any source knows jobs; else 0
+	// allRefuse is true if all Webhooks refuse what comes, for the same reason.
+	allRefuse bool
+	busy      int32 // busy runners, if there are more than any source knows jobs; else 0
 }
 
 // Source is a source of demand.
@@ -102,7 +104,7 @@ func (f *PoolFacts) receipt() *Demand {
 	if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
 		d.Refused = c.Message
 	} else {
-		d.Refused = f.EventsRefused
+		d.Refused, d.allRefuse = f.EventsRefused, f.EventsRefused != ""
 	}
 	return d
 }
@@ -151,8 +153,8 @@ func (d *Demand) receivesBy() string {
 	}
 	connections := "GitHubConnection " + strings.Join(*d.Webhooks, ", ")
 	switch {
-	case d.Refused != "" && len(*d.Webhooks) == 1:
-		return "It receives no events, the webhook of " + connections + " refuses them: " + d.Refused + "."
+	case d.Refused != "" && (d.allRefuse || len(*d.Webhooks) == 1):
+		return "The webhook of " + connections + " refuses its events: " + d.Refused + "."
 	case d.Refused != "":
 		return "It receives events by the webhooks of " + connections + ", but that of its own connection refuses them: " + d.Refused + "."
 	}
@@ -240,7 +242,7 @@ func (f *PoolFacts) ofDemand() []string {
 	if f.lacksWebhook() {
 		all = append(all, addWebhook(f.Pool.Namespace))
 	}
-	if d.Refused != "" && d.Refused == f.EventsRefused {
+	if d.allRefuse {
 		all = append(all, EventsRefusedRemedy)
 	}
 	for _, s := range d.Sources {
@@ -252,7 +254,7 @@ func (f *PoolFacts) ofDemand() []string {
 }
 
 // EventsRefusedRemedy says how events come to be taken that have a wrong signature.
-const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook one secret, and redeliver an event on GitHub: once one is taken, this is over. Where GitHub's Recent Deliveries show no 401, somebody else sends them."
+const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook one secret. Where GitHub's Recent Deliveries show no 401, somebody else sends these events."
 
 // addWebhook says how a pool comes to receive events.
 func addWebhook(namespace string) string {

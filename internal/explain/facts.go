@@ -18,8 +18,6 @@ type PoolFacts struct {
 	ScaleSet *v1alpha1.ScaleSet
 	// Connection is the condition Ready of its GitHubConnection; nil if it isn't known.
 	Connection *Condition
-	// EventsRefused says why the webhook of that connection refuses the events that come; "" if it doesn't.
-	EventsRefused string
 	// Source is the PoolSource that applies it, as NAMESPACE/NAME, and Applied its condition Ready; nil if none does, or it isn't known.
 	Source  string
 	Applied *Condition
@@ -34,6 +32,8 @@ type PoolFacts struct {
 	// Webhooks are the GitHubConnections that receive events for the pool, as NAMESPACE/NAME: those of its
 	// namespace, for its GitHub, with spec.webhook; nil if they aren't known.
 	Webhooks *[]string
+	// EventsRefused says why all of them refuse the events that come; "" if one doesn't.
+	EventsRefused string
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time

@@ -155,15 +155,12 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	}
 	defer release()
 	if a := d.readHead(w); a.status != 0 {
+		s.noteWrong(d, a)
 		return a
 	}
 	secrets, err := s.Secrets.Of(d.Context(), d.connection, false)
 	if err != nil {
 		return refuseSecrets(d.connection, err)
-	}
-	if d.Header.Get(signatureHeader) == "" {
-		s.Signatures.note(d.connection, false, d.began)
-		return answer{result: forged, status: http.StatusUnauthorized, text: signatureHeader + " is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."}
 	}
 	leave, a := s.lanes.enter(d)
 	if leave == nil {
@@ -171,17 +168,26 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	}
 	defer leave()
 	body, a := s.read(w, d, secrets)
-	if a.status == 0 || a.result == forged {
-		s.Signatures.note(d.connection, a.status == 0, d.began)
-	}
 	if a.status != 0 {
+		s.noteWrong(d, a)
 		return a
 	}
+	s.Signatures.noteRight(d.connection, d.began)
 	a = s.take(d, body)
 	if !d.passed {
 		reuse(body)
 	}
 	return a
+}
+
+// noteWrong remembers that an event of a connection that there is isn't signed with its secret.
+func (s *Server) noteWrong(d *delivery, a answer) {
+	if a.result != forged {
+		return
+	}
+	if secrets, err := s.Secrets.Of(d.Context(), d.connection, false); err == nil {
+		s.Signatures.noteWrong(d.connection, secrets[0], d.began)
+	}
 }
 
 // readHead takes what is needed of the path and the headers.
@@ -198,7 +204,10 @@ func (d *delivery) readHead(w http.ResponseWriter) answer {
 	if !isToken(d.event) || !isToken(d.guid) {
 		return answer{result: malformed, status: http.StatusBadRequest, text: eventHeader + " and " + guidHeader + " must have 1 to 64 letters, digits, - and _."}
 	}
-	if d.claimed, ok = parseSignature(d.Header.Get(signatureHeader)); !ok && d.Header.Get(signatureHeader) != "" {
+	if d.Header.Get(signatureHeader) == "" {
+		return answer{result: forged, status: http.StatusUnauthorized, text: signatureHeader + " is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."}
+	}
+	if d.claimed, ok = parseSignature(d.Header.Get(signatureHeader)); !ok {
 		return answer{result: malformed, status: http.StatusBadRequest, text: signatureHeader + " must be sha256= and 64 hexadecimal digits."}
 	}
 	switch {
@@ -268,6 +277,11 @@ func (s *Server) take(d *delivery, body *bytes.Buffer) answer {
 	s.seen.add(this, d.began)
 	events.WithLabelValues(d.connection.Namespace, d.connection.Name, d.event).Inc()
 	return answer{result: accepted, status: http.StatusAccepted, text: "taken"}
+}
+
+// Forget drops the metrics of a connection that is gone.
+func Forget(connection types.NamespacedName) {
+	events.DeletePartialMatch(map[string]string{"namespace": connection.Namespace, "connection": connection.Name})
 }
 
 // logRefusal says, once in a while for each way, what is refused: by that an administrator finds a wrong secret.

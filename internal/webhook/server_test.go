@@ -6,6 +6,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -214,32 +215,40 @@ func TestBadRequestsAreRefused(t *testing.T) {
 // Events that somebody else sends don't speak against a secret that signs others.
 func TestAnotherSecretShows(t *testing.T) {
 	s := newStage(t)
-	forged, unsigned := signed(PushEvent, "guid-1", "{}"), signed(PushEvent, "guid-2", "{}")
-	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte("{}")))
-	unsigned.Header.Del(signatureHeader)
-	right := func() *http.Request { return signed("ping", "guid-3", "{}") }
+	send := func(connection types.NamespacedName, signature string) {
+		r := signed("ping", "guid-1", "{}")
+		r.URL.Path = "/github/" + connection.String()
+		if r.Header.Set(signatureHeader, signature); signature == "" {
+			r.Header.Del(signatureHeader)
+		}
+		s.send(r)
+	}
+	isWrong := func(connection types.NamespacedName) bool {
+		compared, isWrong := s.Signatures.Wrong(connection, s.now)
+		return isWrong && compared == sha256.Sum256(secret)
+	}
+	right, forged, unsigned := Sign(secret, []byte("{}")), Sign([]byte("x"), []byte("{}")), ""
 	for i, step := range []struct {
-		after time.Duration
-		event *http.Request
-		wrong bool
+		after     time.Duration
+		signature string
+		wrong     bool
 	}{
-		{0, unsigned, true}, {0, right(), false}, {rightWithin, forged, false}, {time.Second, unsigned, true}, {time.Second, right(), false}, {time.Second, forged, false},
+		{0, unsigned, true}, {0, right, false}, {rightWithin, forged, false}, {time.Second, unsigned, true}, {time.Second, right, false}, {time.Second, forged, false}, {2 * rightWithin, forged, true},
 	} {
 		s.now = s.now.Add(step.after)
-		s.send(step.event)
-		if got := s.Signatures.Wrong(main); got != step.wrong {
-			t.Errorf("step %d: %t", i, got)
+		if send(main, step.signature); isWrong(main) != step.wrong {
+			t.Errorf("step %d", i)
 		}
 	}
-	nobody := types.NamespacedName{Namespace: "team", Name: "nobody"}
-	unsigned.URL.Path = "/github/" + nobody.String()
-	if s.send(unsigned); s.Signatures.Wrong(nobody) {
-		t.Error("connections that aren't there are remembered")
+	if s.now = s.now.Add(wrongFor); isWrong(main) {
+		t.Error("it is wrong for good")
 	}
-	s.now = s.now.Add(time.Hour)
-	unsigned.URL.Path = "/github/" + main.String()
-	s.send(unsigned)
-	if s.Signatures.Forget(main); s.Signatures.Wrong(main) {
+	nobody := types.NamespacedName{Namespace: "team", Name: "nobody"}
+	if send(nobody, unsigned); isWrong(nobody) {
+		t.Error("a connection that isn't there is remembered")
+	}
+	send(main, unsigned)
+	if s.Signatures.Forget(main); isWrong(main) {
 		t.Error("a connection that is gone is remembered")
 	}
 }
