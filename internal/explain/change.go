@@ -79,12 +79,19 @@ func (f *PoolFacts) labels() []string {
 	return f.Pool.GetRunnerLabels()
 }
 
+// maxRemedied is for how many of a template's findings a remedy is told: each has its own under Template.
+const maxRemedied = 3
+
 // blockers say what would make the pool ready.
 func (f *PoolFacts) blockers() []string {
 	s := &f.Pool.Status
 	var all []string
 	if s.Template != nil && !s.Template.Allowed {
-		for _, d := range s.Template.Denials {
+		for i, d := range s.Template.Denials {
+			if i == maxRemedied {
+				all = append(all, "Change what the other findings under Template name, too.")
+				break
+			}
 			all = append(all, denialWords(d))
 		}
 	}

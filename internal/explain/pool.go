@@ -218,9 +218,15 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 func (f *PoolFacts) held() []Held {
 	s, held := &f.Pool.Status, f.heldIntake()
 	add := func(what, condition string) {
-		if c := ConditionOf(s.Conditions, condition); c.isFalse() {
-			held = append(held, Held{What: what, Reason: c.words(), Since: &c.Since})
+		c := ConditionOf(s.Conditions, condition)
+		if !c.isFalse() {
+			return
 		}
+		words := c.words()
+		if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); ready != nil && ready.Message == c.Message {
+			words = wording.FirstLine(words) // the page begins with the others
+		}
+		held = append(held, Held{What: what, Reason: words, Since: &c.Since})
 	}
 	add("policy", v1alpha1.PolicyCondition)
 	add("health", v1alpha1.HealthyCondition)
