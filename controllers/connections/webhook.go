@@ -28,8 +28,11 @@ type Signatures interface {
 // eventsRefused says that the events that come aren't signed with the secret that there is; "" if they are, or it isn't known. It becomes
 // no condition: anybody can send such events, and what waits for the connection to be ready must not wait for them.
 func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubConnection) string {
+	if conn.Spec.Webhook == nil {
+		return ""
+	}
 	compared, isWrong := r.Signatures.Wrong(client.ObjectKeyFromObject(conn), r.Now())
-	if conn.Spec.Webhook == nil || !isWrong {
+	if !isWrong {
 		return ""
 	}
 	secret, name := &corev1.Secret{}, conn.Spec.Webhook.SecretRef.Name
