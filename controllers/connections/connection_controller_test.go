@@ -417,6 +417,25 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 	}
 }
 
+// Whatever GitHub says of the credentials, events come, and what is told of them goes.
+func TestEventsAreTakenForWhatTheyAreWhileCredentialsAreRefused(t *testing.T) {
+	s := newStage(t)
+	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x\n"})
+	s.change(func(c *v1alpha1.GitHubConnection) {
+		c.Spec.Webhook = &v1alpha1.ConnectionWebhook{SecretRef: v1alpha1.LocalObjectReference{Name: "github"}}
+	})
+	for _, s.answer = range []error{
+		&rest.Error{Reason: v1alpha1.CredentialsRefusedReason}, &rest.Error{Reason: v1alpha1.GitHubUnavailableReason, Code: 500}, &rest.Error{Reason: v1alpha1.GitHubUnavailableReason, Code: 429},
+	} {
+		for _, s.signatures = range []wrong{"x", ""} {
+			s.now = s.now.Add(2 * verifyInterval)
+			if conn, _ := s.reconcile(); (conn.EventsRefused() != "") != (s.signatures != "") || conditions.IsReady(conn) {
+				t.Errorf("%v, %q: %q, %s", s.answer, s.signatures, conn.EventsRefused(), conditions.GetMessage(conn, v1alpha1.ReadyCondition))
+			}
+		}
+	}
+}
+
 // wrong implements Signatures: it is the secret that a wrong signature was compared with, "" if there was none.
 type wrong string
 

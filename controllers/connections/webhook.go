@@ -4,7 +4,6 @@
 package connections
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/webhook"
 )
 
 // Signatures say whether a connection's events seem to be signed with another secret than its own; *webhook.Signatures does.
@@ -37,7 +37,7 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 	}
 	secret, name := &corev1.Secret{}, conn.Spec.Webhook.SecretRef.Name
 	err := r.Secrets.Get(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: name}, secret)
-	if err != nil || sha256.Sum256(bytes.TrimRight(secret.Data[v1alpha1.WebhookSecretKey], "\r\n")) != compared {
+	if err != nil || sha256.Sum256(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) != compared {
 		return ""
 	}
 	return fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", name)
@@ -67,7 +67,7 @@ func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConn
 	case err != nil:
 		// Whether there is one is looked at again in a minute; the connection is as good as before.
 		return nil //nolint:nilerr // see above
-	case len(bytes.TrimSpace(secret.Data[v1alpha1.WebhookSecretKey])) == 0:
+	case len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0:
 		return kube.Stall(v1alpha1.WebhookSecretMissingReason, "spec.webhook.secretRef: Secret %s has nothing under the key %s, so GitHub's events are refused", name, v1alpha1.WebhookSecretKey)
 	}
 	return nil

@@ -6,7 +6,6 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -143,12 +142,11 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 	}
 	var secrets [][]byte
 	for _, key := range []string{v1alpha1.WebhookSecretKey, v1alpha1.WebhookPreviousKey} {
-		// Files that Secrets are made of end in a newline, as a rule; GitHub's secrets don't.
-		if value := bytes.TrimRight(secret.Data[key], "\r\n"); len(value) > 0 {
+		if value := webhook.SecretOf(secret.Data, key); len(value) > 0 {
 			secrets = append(secrets, slices.Clone(value))
 		}
 	}
-	if len(bytes.TrimRight(secret.Data[v1alpha1.WebhookSecretKey], "\r\n")) == 0 {
+	if len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0 {
 		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
 	}
 	return secrets, nil

@@ -211,15 +211,20 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (na
 }
 
 // refusedBy says why all of some connections refuse the events that come; "" if one doesn't.
-func refusedBy(names []string, connections []v1alpha1.GitHubConnection) (why string) {
+func refusedBy(names []string, connections []v1alpha1.GitHubConnection) string {
+	var why []string
 	for i := range connections {
-		if c := &connections[i]; slices.Contains(names, c.Namespace+"/"+c.Name) {
-			if why = c.EventsRefused(); why == "" {
-				return ""
-			}
+		c := &connections[i]
+		refused := c.EventsRefused()
+		switch {
+		case !slices.Contains(names, c.Namespace+"/"+c.Name):
+		case refused == "":
+			return ""
+		case !slices.Contains(why, refused):
+			why = append(why, refused)
 		}
 	}
-	return why
+	return strings.Join(why, "; ")
 }
 
 // account looks a job up in what is written down of a pool's jobs.

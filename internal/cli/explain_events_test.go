@@ -222,3 +222,21 @@ func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ..
 }
 
 func (only) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// One connection that takes events is enough for a pool to receive them.
+func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
+	connection := func(name, refused string) (c v1alpha1.GitHubConnection) {
+		c.Namespace, c.Name = "ci", name
+		c.Status.Lacks = []v1alpha1.Lack{{Name: v1alpha1.LackDeliveries, Message: "lost"}}
+		if refused != "" {
+			c.Status.Lacks = append(c.Status.Lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: refused})
+		}
+		return c
+	}
+	all := []v1alpha1.GitHubConnection{connection("a", "by a"), connection("b", "by b"), connection("c", ""), connection("d", "by a")}
+	for names, want := range map[string]string{"": "", "ci/a": "by a", "ci/a ci/b": "by a; by b", "ci/a ci/d": "by a", "ci/a ci/c": "", "ci/c ci/a": ""} {
+		if got := refusedBy(strings.Fields(names), all); got != want {
+			t.Errorf("%s: %q, want %q", names, got, want)
+		}
+	}
+}

@@ -22,7 +22,7 @@ type Demand struct {
 	// Refused says why the webhook of the pool's connection, or all of Webhooks, refuse events.
 	Refused string `json:"refused,omitempty"`
 
-	// allRefuse is true if all Webhooks refuse what comes, for the same reason.
+	// allRefuse is true if all Webhooks refuse what comes, for its signature.
 	allRefuse bool
 	busy      int32 // busy runners, if there are more than any source knows jobs; else 0
 }
@@ -153,8 +153,10 @@ func (d *Demand) receivesBy() string {
 	}
 	connections := "GitHubConnection " + strings.Join(*d.Webhooks, ", ")
 	switch {
-	case d.Refused != "" && (d.allRefuse || len(*d.Webhooks) == 1):
+	case d.Refused != "" && len(*d.Webhooks) == 1:
 		return "The webhook of " + connections + " refuses its events: " + d.Refused + "."
+	case d.allRefuse:
+		return "The webhooks of " + connections + " refuse its events: " + d.Refused + "."
 	case d.Refused != "":
 		return "It receives events by the webhooks of " + connections + ", but that of its own connection refuses them: " + d.Refused + "."
 	}
@@ -254,7 +256,7 @@ func (f *PoolFacts) ofDemand() []string {
 }
 
 // EventsRefusedRemedy says how events come to be taken that have a wrong signature.
-const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook one secret. Where GitHub's Recent Deliveries show no 401, somebody else sends these events."
+const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook the same secret. Where GitHub's Recent Deliveries show no 401, somebody else sends these events."
 
 // addWebhook says how a pool comes to receive events.
 func addWebhook(namespace string) string {

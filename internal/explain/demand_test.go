@@ -117,6 +117,11 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 			rest(f)
 			f.EventsRefused = "the events that come aren't signed with the secret in Secret hook"
 		},
+		"pool-with-events-refused-by-all": func(f *PoolFacts) {
+			rest(f)
+			f.Webhooks = &[]string{"ci/acme", "ci/other"}
+			f.EventsRefused = "the events that come aren't signed with the secret in Secret hook; the events that come aren't signed with the secret in Secret other"
+		},
 		"pool-scheduled": scheduled,
 		"pool-scheduled-at-max": func(f *PoolFacts) {
 			scheduled(f)

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"sync"
 	"time"
@@ -50,6 +51,10 @@ func (s *Signatures) change(connection types.NamespacedName, by func(*signatures
 	by(&last)
 	s.known[connection] = last
 }
+
+// SecretOf returns a secret of a webhook from the data of a Secret; empty if there is none. Files that Secrets are made of end in a newline, as a
+// rule; GitHub's secrets don't.
+func SecretOf(data map[string][]byte, key string) []byte { return bytes.TrimRight(data[key], "\r\n") }
 
 // Wrong says whether a connection's secret seems to be another than GitHub's: the last event, within an hour, has another signature or none,
 // and none in the ten minutes before it has a right one. Anybody can send such events, so it is a guess. The secret that the event was
