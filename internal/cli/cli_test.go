@@ -39,6 +39,7 @@ func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Chdir(folder)
 	var stdout, stderr bytes.Buffer
 	root := NewRoot("v1.2.3")
+	root.SetContext(worker.InProcess(t.Context()))
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)

@@ -70,6 +70,7 @@ var hostile = map[string]string{
 // other tests may take long by the clock.
 func small() EvaluatorLimits {
 	l := DefaultEvaluatorLimits()
+	l.Ask.CPU, l.Load.CPU = 100*time.Millisecond, time.Second
 	l.Ask.Memory, l.Load.Memory = 64<<20, 64<<20
 	l.Ask.Wall, l.Load.Wall = 10*time.Minute, 10*time.Minute
 	return l

@@ -52,7 +52,7 @@ type process struct {
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.
 func start(executable string) (*process, error) {
 	p := &process{cmd: exec.Command(executable, policyCommand), over: make(chan struct{}), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives whoever asks first
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{}, p.stderr
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{collectLater}, p.stderr
 	isolate(p.cmd)
 	in, err := p.cmd.StdinPipe()
 	if err != nil {

@@ -182,7 +182,7 @@ func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
 // compile runs the go command in the nested module and tells w every few seconds that it still does.
 func compile(ctx context.Context, w io.Writer, module, binary, flags string) error {
 	const what = "building the local Kubernetes control plane from source"
-	command := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o", binary, ".")
+	command := exec.CommandContext(ctx, "go", "run", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags, ".", "install", binary)
 	command.Dir = module
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // go ends its compilers, a kill would not

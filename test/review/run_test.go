@@ -59,6 +59,7 @@ func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	}
 	var stdout, stderr bytes.Buffer
 	root := cli.NewRoot("v1.2.3")
+	root.SetContext(worker.InProcess(t.Context()))
 	root.SetArgs([]string{"review", "base", "head", "--at", at.Format(rfc3339), "--policy", rules, "--write", "json=" + written, "--namespace", own})
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)

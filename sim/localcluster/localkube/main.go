@@ -8,11 +8,17 @@
 // The component is also chosen by the name it is called by: a folder with symbolic links named etcd, kube-apiserver and
 // kubectl is what envtest expects in KUBEBUILDER_ASSETS. A module of its own, because it pins all of Kubernetes to one
 // release, which is older than the client libraries that Corral uses.
+//
+//	go run . install PATH
+//
+// puts it where it is wanted. The go command keeps what it runs in the build cache, so that another clone needn't link it.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +52,13 @@ var components = map[string]func() int{
 
 func main() {
 	component, ok := components[filepath.Base(os.Args[0])]
+	if len(os.Args) == 3 && os.Args[1] == "install" {
+		if err := install(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if !ok && len(os.Args) > 1 {
 		os.Args = os.Args[1:]
 		component, ok = components[os.Args[0]]
@@ -55,6 +68,25 @@ func main() {
 		os.Exit(2)
 	}
 	os.Exit(component())
+}
+
+// install copies this binary.
+func install(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this binary: %w", err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("reading this binary: %w", err)
+	}
+	defer from.Close() //nolint:errcheck // nothing was written
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return fmt.Errorf("installing this binary: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }
 
 func runEtcd() int {
