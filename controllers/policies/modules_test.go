@@ -18,6 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -27,7 +28,7 @@ import (
 
 type refusing struct{ loads int }
 
-func (r *refusing) Load(context.Context, policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error) {
+func (r *refusing) Load(context.Context, policy.Source, func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	r.loads++
 	return policy.Facts{}, []v1alpha1.Diagnostic{{Message: "no"}}, nil
 }
@@ -64,6 +65,62 @@ func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
 		t.Errorf("%d policies of one ConfigMap, none of which could be loaded, keep %d MiB", n, grown)
 	}
 	runtime.KeepAlive(e)
+}
+
+// waiting has a policy changed before its turn comes.
+type waiting struct {
+	refusing
+	change func()
+}
+
+func (w *waiting) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
+	if w.change(); !isCurrent() {
+		return policy.Facts{}, nil, policy.ErrOutdated
+	}
+	return w.refusing.Load(ctx, source, isCurrent)
+}
+
+func TestAPolicyThatChangesBeforeItsTurnIsLeftToItsNextLook(t *testing.T) {
+	scheme := kruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(context.Context, client.Client, *v1alpha1.RunnerPolicy) error
+		loads  int
+	}{
+		"nothing changes": {func(context.Context, client.Client, *v1alpha1.RunnerPolicy) error { return nil }, 1},
+		"it is deleted":   {func(ctx context.Context, c client.Client, p *v1alpha1.RunnerPolicy) error { return c.Delete(ctx, p) }, 0},
+		"it is edited": {func(ctx context.Context, c client.Client, p *v1alpha1.RunnerPolicy) error {
+			p.Generation++ // as an API server counts
+			return c.Update(ctx, p)
+		}, 0},
+		"it is made anew": {func(ctx context.Context, c client.Client, p *v1alpha1.RunnerPolicy) error {
+			other := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: "another"}, Spec: p.Spec}
+			return errors.Join(c.Delete(ctx, p), c.Create(ctx, other))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "p"}}
+			p.Spec.Modules = map[string]string{"m.rego": "package corral.scaling"}
+			c, e := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p.DeepCopy()).Build(), newEngine()
+			key := types.NamespacedName{Namespace: "ci", Name: "p"}
+			rules := &waiting{change: func() {
+				err := c.Get(t.Context(), key, p)
+				if err = errors.Join(err, tc.change(t.Context(), c, p)); err != nil {
+					t.Error(err)
+				}
+			}}
+			r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(10)}, Live: c, Rules: rules, Engine: e, Kind: policy.KindRunnerPolicy}
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+				t.Fatal(err)
+			}
+			known := e.Loaded(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p"}.Ref())
+			if rules.loads != tc.loads || (known != nil) != (tc.loads > 0) {
+				t.Errorf("it was loaded %d times and is known as %v", rules.loads, known)
+			}
+		})
+	}
 }
 
 // A namespace has so many policies at most, those of the library alone among them, and one more isn't even loaded.

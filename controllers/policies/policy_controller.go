@@ -7,6 +7,7 @@ package policies
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,8 +39,9 @@ const (
 // Rules loads and asks policies in processes that can be stopped.
 type Rules interface {
 	policy.Asker
-	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried.
-	Load(context.Context, policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error)
+	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried: policy.ErrOutdated
+	// that, when its turn came, isCurrent wasn't true.
+	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpolicies;clusterrunnerpolicies,verbs=list;watch
@@ -88,6 +90,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
+	if errors.Is(err, policy.ErrOutdated) {
+		return ctrl.Result{}, nil // what changed has it looked at again
+	}
 	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // which pools there are, for the count
 		return ctrl.Result{}, unread
 	}
@@ -104,9 +109,11 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case len(diagnostics) > 0:
 		r.Engine.Put(policy.Broken(source, diagnostics), source)
 	case !r.Engine.isLoaded(source):
-		err = r.compile(ctx, source)
+		err = r.compile(ctx, source, func() bool { return r.isCurrent(ctx, obj) })
 	}
 	switch known := r.Engine.Loaded(source.Ref()); {
+	case errors.Is(err, policy.ErrOutdated):
+		return err
 	case err != nil && known == nil:
 		r.refuse(source, err.Error())
 		return err
@@ -118,13 +125,22 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
+// isCurrent tells that a policy is as it was read, for all that is known: others of its namespace may take long to be loaded before it.
+func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
+	now := r.empty()
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(read), now); err != nil {
+		return !apierrors.IsNotFound(err)
+	}
+	return now.GetUID() == read.GetUID() && now.GetGeneration() == read.GetGeneration() && now.GetDeletionTimestamp().IsZero()
+}
+
 // compile loads a policy and puts it into force, unless with the others it would be too much.
-func (r *Reconciler) compile(ctx context.Context, source policy.Source) error {
+func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurrent func() bool) error {
 	if why := r.Engine.tooMuch(source); why != "" {
 		r.refuse(source, why)
 		return nil
 	}
-	p, err := r.loadRules(ctx, source)
+	p, err := r.loadRules(ctx, source, isCurrent)
 	if err != nil {
 		return fmt.Errorf("loading the policy: %w", err)
 	}
@@ -144,12 +160,12 @@ func (r *Reconciler) refuse(source policy.Source, why string) {
 }
 
 // loadRules loads a policy: here if the library has all its rules, else in a child process.
-func (r *Reconciler) loadRules(ctx context.Context, source policy.Source) (*policy.Policy, error) {
+func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurrent func() bool) (*policy.Policy, error) {
 	if source.IsLibrary() {
 		p, _ := policy.Load(source)
 		return p, nil
 	}
-	facts, diagnostics, err := r.Rules.Load(ctx, source)
+	facts, diagnostics, err := r.Rules.Load(ctx, source, isCurrent)
 	switch {
 	case err != nil:
 		return nil, err

@@ -96,7 +96,7 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	facts, diagnostics, err := rules.Load(ctx, p.source)
+	facts, diagnostics, err := rules.Load(ctx, p.source, nil)
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", p.source.Ref(), err)
 	}

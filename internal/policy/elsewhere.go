@@ -16,6 +16,9 @@ type Asker interface {
 	Ask(ctx context.Context, p *Policy, q Question) ([]byte, error)
 }
 
+// ErrOutdated is the error of a policy that changed, or was deleted, before it was its turn to be loaded.
+var ErrOutdated = errors.New("the policy changed before it was loaded")
+
 // Excess is the error of a policy that took more time or memory than it may.
 type Excess struct{ Message string }
 

@@ -98,11 +98,14 @@ func (e *Evaluator) Close() {
 }
 
 // Load loads a policy, for what is known of its rules and what is wrong with it. An error means that it could
-// not be tried.
-func (e *Evaluator) Load(ctx context.Context, source policy.Source) (policy.Facts, []v1alpha1.Diagnostic, error) {
+// not be tried: policy.ErrOutdated that, when its turn came, isCurrent wasn't true. isCurrent may be nil.
+func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
 	var answer loaded
 	err := e.inTurn(ctx, source.Namespace, programOf(p), func(child *process) (err error) {
+		if isCurrent != nil && !isCurrent() {
+			return policy.ErrOutdated
+		}
 		answer, err = child.load(ctx, p, e.limits.Load)
 		return err
 	})

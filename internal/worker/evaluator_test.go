@@ -93,7 +93,7 @@ func of(namespace, name, text string) policy.Source {
 // load loads a policy that nothing is wrong with.
 func load(t testing.TB, e *Evaluator, source policy.Source) *policy.Policy {
 	t.Helper()
-	facts, diagnostics, err := e.Load(t.Context(), source)
+	facts, diagnostics, err := e.Load(t.Context(), source, nil)
 	if err != nil || len(diagnostics) > 0 {
 		t.Fatalf("loading %s: %v, %v", source.Ref(), diagnostics, err)
 	}
@@ -245,7 +245,7 @@ func TestPoliciesThatCannotBeLoadedAreTold(t *testing.T) {
 		"an alias bomb":                    {policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", DataFiles: map[string]string{"config/data.yaml": alias}}, "config/data.yaml: it can't be read as a JSON or YAML object: it has an alias"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, diagnostics, err := newEvaluator(t, 1).Load(t.Context(), tc.source)
+			_, diagnostics, err := newEvaluator(t, 1).Load(t.Context(), tc.source, nil)
 			if err != nil || len(diagnostics) != 1 || !strings.HasPrefix(diagnostics[0].Message, tc.want) {
 				t.Errorf("%v, %v", diagnostics, err)
 			}
@@ -263,10 +263,21 @@ func TestTestsRunInAChild(t *testing.T) {
 	}
 }
 
+func TestAPolicyThatChangedBeforeItsTurnIsNotTried(t *testing.T) {
+	e := newEvaluator(t, 1)
+	source := of("ci", "p", hostile["never ends"])
+	if _, _, err := e.Load(t.Context(), source, func() bool { return false }); !errors.Is(err, policy.ErrOutdated) {
+		t.Errorf("got %v", err)
+	}
+	if n := e.idle[0].requests; n != 0 {
+		t.Errorf("its child got %d requests", n)
+	}
+}
+
 func TestAChildThatDoesNotStartIsAnError(t *testing.T) {
 	e := newEvaluator(t, 1)
 	e.Executable = "/nonexistent"
-	if _, _, err := e.Load(t.Context(), of("ci", "p", limits(honest))); err == nil {
+	if _, _, err := e.Load(t.Context(), of("ci", "p", limits(honest)), nil); err == nil {
 		t.Error("got no error")
 	}
 }
@@ -288,7 +299,7 @@ func TestTheCallersEndEndsTheChild(t *testing.T) {
 // Its texts are longer where JSON escapes them.
 func TestADenialIsToldHoweverLongItIs(t *testing.T) {
 	e := newEvaluator(t, 1)
-	e.limits.Ask.CPU, e.limits.Ask.Memory = 8*e.limits.Ask.CPU, 8*e.limits.Ask.Memory
+	e.limits.Ask.CPU, e.limits.Ask.Memory = 20*e.limits.Ask.CPU, 8*e.limits.Ask.Memory
 	p := load(t, e, of("ci", "p", `package corral.template
 
 deny contains {"msg": m, "path": m, "remediation": m} if {

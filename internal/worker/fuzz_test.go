@@ -63,7 +63,7 @@ func FuzzPolicies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		e := newEvaluator(t, 1)
 		source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": text}}
-		facts, found, err := e.Load(t.Context(), source)
+		facts, found, err := e.Load(t.Context(), source, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

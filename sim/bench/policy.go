@@ -133,7 +133,7 @@ func (f *fleet) load(ctx context.Context, ceiling int32) error {
 		})
 	}
 	for _, source := range all {
-		facts, diagnostics, err := f.rules.Load(ctx, source)
+		facts, diagnostics, err := f.rules.Load(ctx, source, nil)
 		if err != nil || len(diagnostics) > 0 {
 			return errors.Join(err, fmt.Errorf("loading %s: %v", source.Ref(), diagnostics))
 		}

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -226,13 +227,13 @@ func TestHalfAMillionFilesInOneFolder(t *testing.T) {
 // commitFiles commits folders with so many files each, all the same, without writing them to disk.
 func commitFiles(r *harness.Repository, folders, files int) string {
 	r.T.Helper()
-	blob := r.GitIn(r.Path(""), "package pools\n", "hash-object", "-w", "--stdin")
-	var list strings.Builder
+	blob, err := hex.DecodeString(r.GitIn(r.Path(""), "package pools\n", "hash-object", "-w", "--stdin"))
+	must(r.T, err)
+	var tree, list strings.Builder
 	for i := range files {
-		fmt.Fprintf(&list, "100644 blob %s\tfile-%06d.cue\n", blob, i)
+		fmt.Fprintf(&tree, "100644 file-%06d.cue\x00%s", i, blob)
 	}
-	folder := r.GitIn(r.Path(""), list.String(), "mktree")
-	list.Reset()
+	folder := r.GitIn(r.Path(""), tree.String(), "hash-object", "-t", "tree", "-w", "--stdin") // mktree takes five seconds
 	for i := range folders {
 		fmt.Fprintf(&list, "040000 tree %s\tfolder-%d\n", folder, i)
 	}
