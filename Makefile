@@ -12,14 +12,14 @@ P       ?= ./...
 SEEDS   ?= 1-20
 T       ?= .
 FUZZTIME ?= 60s
-RACE_PARTS ?= 20
+RACE_PARTS ?= 40
 # What rotates goes by the commit, so that it can be run again.
 COMMIT  := $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
-# One set of flags for build and test: with others, nothing of the build cache is shared.
-export GOFLAGS := -buildvcs=false -trimpath
+# One set of flags for build and test: with others, nothing of the build cache is shared. What debuggers read isn't made: binaries leave it out.
+export GOFLAGS := -buildvcs=false -trimpath -gcflags=github.com/corral-dev/corral/...=-dwarf=false
 
 .PHONY: help
 help: ## List the targets.
@@ -110,7 +110,7 @@ test-race: ## All tests under the race detector (needs a C compiler).
 
 # internal/cli and internal/archtest are left to test-race: they cost CPU and share little between goroutines.
 .PHONY: test-race-part
-test-race-part: ## One of RACE_PARTS (20) parts of the packages under the race detector; the commit's hash picks it. Skipped without a C compiler.
+test-race-part: ## One of RACE_PARTS (40) parts of the packages under the race detector; the commit's hash picks it. Skipped without a C compiler.
 	@command -v "$${CC:-gcc}" >/dev/null || { echo 'No C compiler: no package is raced.'; exit 0; }; \
 	part=$$((16#$(COMMIT) % $(RACE_PARTS))); \
 	packages=$$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./internal/... ./controllers/... ./sim/githubsim/... | \
@@ -127,11 +127,7 @@ e2e: build ## Jobs on a real kubelet, containerd, runc and Docker; skipped with 
 generate: ## Generate deep copies, CRDs, RBAC, the kustomize base, the CUE schema, the schemas of policies' inputs and the reference pages.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt crd paths=./apis/... output:crd:dir=charts/corral/files/crds
 	$(TOOL) controller-gen rbac:roleName=corral paths=./controllers/... output:rbac:dir=charts/corral/files/rbac
-	$(GO) run ./hack/chartgen
-	$(GO) run ./hack/schemagen
-	$(GO) run ./hack/policyschema
-	$(GO) run ./hack/docgen
-	$(GO) run ./hack/layers
+	$(GO) run ./hack/generate
 
 .PHONY: fmt
 fmt: ## Format.

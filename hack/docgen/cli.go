@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package docgen
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,13 +17,8 @@ type command struct{ name, short string }
 // cliPages builds the binary and writes down what it says of itself: what a page
 // shows is what `corral help` prints, for the commands of package main too.
 func cliPages(pkg string) (map[string]string, error) {
-	dir, err := os.MkdirTemp("", "docgen-")
-	if err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "corral")
-	if _, err := output("go", "build", "-ldflags", "-s -w", "-o", binary, pkg); err != nil {
+	binary := filepath.Join(".cache", "corral", "corral") // as tests build it, who needn't link it again then
+	if _, err := output("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg); err != nil {
 		return nil, err
 	}
 	root, err := output(binary, "help")

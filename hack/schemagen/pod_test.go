@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package schemagen
 
 import (
 	"encoding/json"
@@ -110,7 +110,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(header+string(want), string(got)); diff != "" {
-			t.Errorf("%s: go run ./hack/schemagen would change it:\n%s", name, diff)
+			t.Errorf("%s: make generate would change it:\n%s", name, diff)
 		}
 	}
 }

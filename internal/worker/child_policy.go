@@ -51,7 +51,8 @@ func servePolicies(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("limiting the evaluation: %w", err)
 	}
 	_ = goFirst() // where it isn't allowed, the kernel chooses as it likes
-	debug.SetGCPercent(100) // later was for its start, a third of whose CPU time collecting would take
+	// Garbage was let grow for its start, a third of whose CPU time collecting would take.
+	debug.SetGCPercent(100)
 	// What is left of loading is given back before the parent takes it for growth.
 	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))
 	if err := writeFrame(out, nil); err != nil {

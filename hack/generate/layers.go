@@ -1,14 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command layers writes the list of layers of internal/archtest into the linter's settings and into
-// docs/architecture.md. Run it from the root of the repository.
 package main
 
 import (
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"slices"
 	"strings"
@@ -16,14 +13,8 @@ import (
 	"github.com/corral-dev/corral/internal/archtest"
 )
 
-func main() {
-	log.SetFlags(0)
-	if err := run(); err != nil {
-		log.Fatal("layers: ", err)
-	}
-}
-
-func run() error {
+// writeLayers writes the list of layers of internal/archtest into the linter's settings and into docs/architecture.md.
+func writeLayers() error {
 	pure := slices.Concat(archtest.Shared.Packages, archtest.Pure.Packages, archtest.Review.Packages)
 	var files, table strings.Builder
 	for _, pkg := range pure {
@@ -34,14 +25,14 @@ func run() error {
 	}
 	except := fmt.Sprintf("        path-except: ^(%s)/\n", strings.Join(pure, "|"))
 	return errors.Join(
-		write(".golangci.yml", "          files: &pure\n", "            - \"!$test\"\n", files.String()),
-		write(".golangci.yml", "        text: a clock is an argument here\n", "      - linters", except),
-		write("docs/architecture.md", "| layer | packages | may |\n|---|---|---|\n", "| controllers", table.String()),
+		replace(".golangci.yml", "          files: &pure\n", "            - \"!$test\"\n", files.String()),
+		replace(".golangci.yml", "        text: a clock is an argument here\n", "      - linters", except),
+		replace("docs/architecture.md", "| layer | packages | may |\n|---|---|---|\n", "| controllers", table.String()),
 	)
 }
 
-// write puts a text into a file, between what stands before and after it.
-func write(path, before, after, text string) error {
+// replace puts a text into a file, between what stands before and after it.
+func replace(path, before, after, text string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)

@@ -1,26 +1,19 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chartgen writes what is made of the chart: the kustomize base, from the chart's
-// default, and the page of its values, from their comments. Run it from the root of the repository.
-package main
+// Package chartgen writes what is made of the chart: the kustomize base, from the chart's
+// default, and the page of its values, from their comments.
+package chartgen
 
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 )
 
-func main() {
-	log.SetFlags(0)
-	if err := run(context.Background()); err != nil {
-		log.Fatal("chartgen: ", err)
-	}
-}
-
-func run(ctx context.Context) error {
-	base, err := kustomizeBase(ctx, os.DirFS("charts/corral"))
+// Generate writes both, at the root of the repository.
+func Generate() error {
+	base, err := kustomizeBase(context.Background(), os.DirFS("charts/corral"))
 	if err != nil {
 		return err
 	}

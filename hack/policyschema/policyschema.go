@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command policyschema writes the JSON Schemas of what policies are asked about to
+// Package policyschema writes the JSON Schemas of what policies are asked about to
 // schema/policy: scaling.json, template.json and update.json, with the descriptions that
-// stand in internal/policy/input.go. Run it at the root of the repository:
-//
-//	go run ./hack/policyschema
-package main
+// stand in internal/policy/input.go.
+package policyschema
 
 import (
 	"bytes"
@@ -15,7 +13,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"log"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -35,14 +32,8 @@ var inputs = map[string]string{
 	policy.DecisionScaling: "ScalingInput", policy.DecisionTemplate: "TemplateInput", policy.DecisionUpdate: "UpdateInput",
 }
 
-func main() {
-	log.SetFlags(0)
-	if err := run(); err != nil {
-		log.Fatal("policyschema: ", err)
-	}
-}
-
-func run() error {
+// Generate writes them, at the root of the repository.
+func Generate() error {
 	comments, err := readComments(source)
 	if err != nil {
 		return err

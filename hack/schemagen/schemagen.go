@@ -1,14 +1,10 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemagen writes the generated part of the CUE module in schema/: the
+// Package schemagen writes the generated part of the CUE module in schema/: the
 // specs of Corral's kinds out of their CRDs, and the pod template out of the
-// Kubernetes Go types. Run it at the root of the repository, after controller-gen:
-//
-//	go run ./hack/schemagen
-//
-// Its output depends on nothing but the CRDs and the version of k8s.io/api.
-package main
+// Kubernetes Go types. Its output depends on nothing but the CRDs and the version of k8s.io/api.
+package schemagen
 
 import (
 	"fmt"
@@ -27,14 +23,8 @@ const (
 // kinds are the CRDs whose specs users write, by the plural that names the file.
 var kinds = []string{"poolsources", "githubconnections", "runnerpools", "runnerpolicies", "clusterrunnerpolicies"}
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "schemagen:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
+// Generate writes it, at the root of the repository.
+func Generate() error {
 	specs, err := specDefinitions(crdDir, kinds...)
 	if err != nil {
 		return err
