@@ -87,28 +87,32 @@ func (r *Recorder) Open(t *testing.T, w *world.World) {
 
 const partMark = "======== "
 
-// part writes down what read returns. What it begins with costs less, and is looked at first.
-func (r *Recorder) part(ctx context.Context, title string, begin, read func(context.Context) (string, error)) {
+// part writes down what begin and rest return. The rest costs more, and is only looked at once it begins as reviewed.
+func (r *Recorder) part(ctx context.Context, title string, begin, rest func(context.Context) (string, error)) {
 	r.t.Helper()
-	text, err := r.watch(ctx, title, begin, read)
+	text, err := r.watch(ctx, title, begin, rest)
 	switch {
 	case golden.Updating() && (text == "" || err != nil):
 		r.t.Fatalf("%s: %v:\n%s", title, err, text)
 	case err != nil: // all of it is to be told now: what is written in the end may not come to be compared
-		now, failed := read(context.WithoutCancel(ctx))
-		text, err = r.settle(now), errors.Join(err, failed)
+		ctx := context.WithoutCancel(ctx)
+		first, unbegun := begin(ctx)
+		more, unread := rest(ctx)
+		text, err = r.settle(first+more), errors.Join(err, unbegun, unread)
 		r.t.Errorf("%s: %v (-want +got): %s", title, err, gocmp.Diff(r.reviewed[title], text))
 	}
 	r.written.WriteString(partMark + title + "\n" + text)
 }
 
 // watch waits until a part is as reviewed, or doesn't change any more if it is to be written anew.
-func (r *Recorder) watch(ctx context.Context, title string, begin, read func(context.Context) (string, error)) (text string, err error) {
+func (r *Recorder) watch(ctx context.Context, title string, begin, rest func(context.Context) (string, error)) (text string, err error) {
 	since := time.Time{}
 	err = world.Until(ctx, tooLong, func(ctx context.Context) error {
 		now, err := begin(ctx)
 		if err == nil && (golden.Updating() || strings.HasPrefix(r.reviewed[title], r.settle(now))) {
-			now, err = read(ctx)
+			more := ""
+			more, err = rest(ctx)
+			now += more
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil { // what was cut off wasn't seen
 			return err
@@ -134,29 +138,28 @@ func (r *Recorder) Close() {
 // Look writes down what kubectl and corral say now, answers of corral explain among it, once check is content. Each answer has the cause.
 func (r *Recorder) Look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
+	var status string
 	var answers []string
 	begin := func(ctx context.Context) (string, error) {
 		if err := check(ctx); err != nil {
 			return "", err
 		}
-		return r.status(ctx), nil
+		status = r.status(ctx)
+		return status + "\n", nil
 	}
 	r.part(r.t.Context(), title, begin, func(ctx context.Context) (string, error) {
-		now := []string{r.status(ctx)}
+		answers = nil
 		for _, question := range questions {
-			now = append(now, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
+			answers = append(answers, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
 		}
 		columns, err := r.columns(ctx)
 		if err != nil {
 			return "", err
 		}
 		conditions, err := r.conditions(ctx)
-		if err == nil {
-			answers = now
-		}
-		return strings.Join(append(now, columns, "conditions\n"+r.byObject(conditions)), "\n"), err
+		return strings.Join(append(slices.Clone(answers), columns, "conditions\n"+r.byObject(conditions)), "\n"), err
 	})
-	for _, answer := range answers {
+	for _, answer := range append(answers, status) {
 		if !strings.Contains(answer, r.Cause) {
 			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.Cause, answer)
 		}
@@ -180,10 +183,10 @@ func (r *Recorder) Tale(title string, quiet bool) {
 func (r *Recorder) End(ctx context.Context, title string) {
 	r.t.Helper()
 	warnings := 0
-	begin := func(ctx context.Context) (string, error) { return r.status(ctx), nil }
+	begin := func(ctx context.Context) (string, error) { return r.status(ctx) + "\n", nil }
 	r.part(ctx, title, begin, func(ctx context.Context) (text string, err error) {
 		text, warnings, err = r.told(ctx, false)
-		return r.status(ctx) + "\n" + text, err
+		return text, err
 	})
 	r.enough(warnings)
 }
