@@ -112,8 +112,9 @@ func TestAPolicyThatChangesBeforeItsTurnIsLeftToItsNextLook(t *testing.T) {
 				}
 			}}
 			r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(10)}, Live: c, Rules: rules, Engine: e, Kind: policy.KindRunnerPolicy}
-			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
-				t.Fatal(err)
+			result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > recheck {
+				t.Fatalf("%+v, %v", result, err)
 			}
 			known := e.Loaded(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p"}.Ref())
 			if rules.loads != tc.loads || (known != nil) != (tc.loads > 0) {

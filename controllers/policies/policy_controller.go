@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
 	if errors.Is(err, policy.ErrOutdated) {
-		return ctrl.Result{}, nil // what changed has it looked at again
+		return ctrl.Result{RequeueAfter: recheck}, nil // what changed has it looked at again before, unless the watch missed that
 	}
 	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // which pools there are, for the count
 		return ctrl.Result{}, unread

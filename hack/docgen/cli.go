@@ -4,21 +4,24 @@
 package docgen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/corral-dev/corral/sim/harness"
 )
 
 // command is one command of the binary.
 type command struct{ name, short string }
 
-// cliPages builds the binary and writes down what it says of itself: what a page
-// shows is what `corral help` prints, for the commands of package main too.
-func cliPages(pkg string) (map[string]string, error) {
-	binary := filepath.Join(".cache", "corral", "corral") // as tests build it, who needn't link it again then
-	if _, err := output("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg); err != nil {
+// cliPages writes down what the command says of itself: what a page shows is what
+// `corral help` prints, for the commands of package main too.
+func cliPages() (map[string]string, error) {
+	binary, err := harness.Build(context.Background()) // tests needn't link it again then
+	if err != nil {
 		return nil, err
 	}
 	root, err := output(binary, "help")

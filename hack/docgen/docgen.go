@@ -22,7 +22,7 @@ func Generate() error {
 	if err != nil {
 		return err
 	}
-	cli, err := cliPages("./cmd/corral")
+	cli, err := cliPages()
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,10 @@ type product struct {
 	referrer v1.Image // holds sbom
 }
 
-// build makes the binary as `make build` does, so that both share what the build cache has.
+// build makes the binary as `make build` does, whose GOFLAGS are here too: so both share what the build cache has, and the binary is the same
+// without make.
 func (p *product) build(ctx context.Context, o *options) (err error) {
-	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=github.com/corral-dev/corral/...=-dwarf=false",
 		"-ldflags", "-s -w -X main.version="+o.version, "-o", p.binary, "./cmd/corral")
 	c.Dir = o.root
 	c.Env = p.env()

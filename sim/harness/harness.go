@@ -7,6 +7,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,15 +36,11 @@ type World struct {
 func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	// A control plane whose threads look for work in vain takes CPU from the tests beside it.
-	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
-		return fail(err)
-	}
 	binary, err := Build(context.Background())
 	if err != nil {
 		return fail(err)
 	}
-	w, err := world.Start(context.Background(), options)
+	w, err := start(context.Background(), options)
 	if err != nil {
 		return fail(err)
 	}
@@ -58,6 +55,23 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 		}
 	}
 	return code
+}
+
+// start makes a world. Its control plane has one thread at a time for Go code: others would look for work in vain, and take CPU from the tests.
+func start(ctx context.Context, options world.Options) (*world.World, error) {
+	if _, err := localcluster.Assets(ctx, os.Stderr); err != nil { // which may have to be built
+		return nil, err
+	}
+	const threads = "GOMAXPROCS"
+	before, isSet := os.LookupEnv(threads)
+	if err := os.Setenv(threads, "1"); err != nil {
+		return nil, err
+	}
+	w, err := world.Start(ctx, options)
+	if !isSet {
+		return w, errors.Join(err, os.Unsetenv(threads))
+	}
+	return w, errors.Join(err, os.Setenv(threads, before))
 }
 
 // Build makes the corral command, which go leaves alone while it is up to date. Packages whose tests run at the same time

@@ -67,7 +67,7 @@ func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ..
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(append(os.Environ(), "GOGC=100", "GOMAXPROCS=", "POD_NAME="+pod), w.Env...) // as shipped, however the tests run
+	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+pod), w.Env...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,

@@ -87,32 +87,41 @@ func (r *Recorder) Open(t *testing.T, w *world.World) {
 
 const partMark = "======== "
 
-// part writes down what begin and rest return. The rest costs more, and is only looked at once it begins as reviewed.
-func (r *Recorder) part(ctx context.Context, title string, begin, rest func(context.Context) (string, error)) {
+// look is how a part is looked at: once check is content, at how it begins, and if that is as reviewed at the rest, which costs more.
+type look struct {
+	check func(context.Context) error
+	begin func(context.Context) string
+	rest  func(context.Context) (string, error)
+}
+
+// part writes down what is looked at.
+func (r *Recorder) part(ctx context.Context, title string, look look) {
 	r.t.Helper()
-	text, err := r.watch(ctx, title, begin, rest)
+	text, err := r.watch(ctx, title, look)
 	switch {
 	case golden.Updating() && (text == "" || err != nil):
 		r.t.Fatalf("%s: %v:\n%s", title, err, text)
 	case err != nil: // all of it is to be told now: what is written in the end may not come to be compared
 		ctx := context.WithoutCancel(ctx)
-		first, unbegun := begin(ctx)
-		more, unread := rest(ctx)
-		text, err = r.settle(first+more), errors.Join(err, unbegun, unread)
+		now := look.begin(ctx)
+		rest, unread := look.rest(ctx)
+		text, err = r.settle(now+rest), errors.Join(err, unread)
 		r.t.Errorf("%s: %v (-want +got): %s", title, err, gocmp.Diff(r.reviewed[title], text))
 	}
 	r.written.WriteString(partMark + title + "\n" + text)
 }
 
 // watch waits until a part is as reviewed, or doesn't change any more if it is to be written anew.
-func (r *Recorder) watch(ctx context.Context, title string, begin, rest func(context.Context) (string, error)) (text string, err error) {
+func (r *Recorder) watch(ctx context.Context, title string, look look) (text string, err error) {
 	since := time.Time{}
 	err = world.Until(ctx, tooLong, func(ctx context.Context) error {
-		now, err := begin(ctx)
-		if err == nil && (golden.Updating() || strings.HasPrefix(r.reviewed[title], r.settle(now))) {
-			more := ""
-			more, err = rest(ctx)
-			now += more
+		if err := look.check(ctx); err != nil {
+			return err
+		}
+		now, rest, err := look.begin(ctx), "", error(nil)
+		if golden.Updating() || strings.HasPrefix(r.reviewed[title], r.settle(now)) {
+			rest, err = look.rest(ctx)
+			now += rest
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil { // what was cut off wasn't seen
 			return err
@@ -140,14 +149,11 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	r.t.Helper()
 	var status string
 	var answers []string
-	begin := func(ctx context.Context) (string, error) {
-		if err := check(ctx); err != nil {
-			return "", err
-		}
+	begin := func(ctx context.Context) string {
 		status = r.status(ctx)
-		return status + "\n", nil
+		return status + "\n"
 	}
-	r.part(r.t.Context(), title, begin, func(ctx context.Context) (string, error) {
+	r.part(r.t.Context(), title, look{check, begin, func(ctx context.Context) (string, error) {
 		answers = nil
 		for _, question := range questions {
 			answers = append(answers, r.corral(ctx, append([]string{"explain"}, strings.Fields(question)...)...))
@@ -158,7 +164,7 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 		}
 		conditions, err := r.conditions(ctx)
 		return strings.Join(append(slices.Clone(answers), columns, "conditions\n"+r.byObject(conditions)), "\n"), err
-	})
+	}})
 	for _, answer := range append(answers, status) {
 		if !strings.Contains(answer, r.Cause) {
 			r.t.Errorf("%s: %q isn't in the answer:\n%s", title, r.Cause, answer)
@@ -175,7 +181,7 @@ func (r *Recorder) Tale(title string, quiet bool) {
 		text, warnings, err = r.told(ctx, quiet)
 		return text, err
 	}
-	r.part(r.t.Context(), title, func(context.Context) (string, error) { return "", nil }, tell)
+	r.part(r.t.Context(), title, look{always, func(context.Context) string { return "" }, tell})
 	r.enough(warnings)
 }
 
@@ -183,13 +189,16 @@ func (r *Recorder) Tale(title string, quiet bool) {
 func (r *Recorder) End(ctx context.Context, title string) {
 	r.t.Helper()
 	warnings := 0
-	begin := func(ctx context.Context) (string, error) { return r.status(ctx) + "\n", nil }
-	r.part(ctx, title, begin, func(ctx context.Context) (text string, err error) {
+	begin := func(ctx context.Context) string { return r.status(ctx) + "\n" }
+	r.part(ctx, title, look{always, begin, func(ctx context.Context) (text string, err error) {
 		text, warnings, err = r.told(ctx, false)
 		return text, err
-	})
+	}})
 	r.enough(warnings)
 }
+
+// always is content.
+func always(context.Context) error { return nil }
 
 func (r *Recorder) enough(warnings int) {
 	r.t.Helper()
