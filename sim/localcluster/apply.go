@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -115,12 +116,26 @@ func (c *Cluster) waitUntilUsable(ctx context.Context, object *unstructured.Unst
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, definition); err != nil {
 			return false, err
 		}
-		return isEstablished(definition), nil
+		return isEstablished(definition) && c.isDiscovered(definition), nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting until %s is served: %w", object.GetName(), err)
 	}
 	return nil
+}
+
+// isDiscovered says whether clients find the kind: an API server that is busy tells of it a moment after it is established.
+func (c *Cluster) isDiscovered(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	kind := schema.GroupKind{Group: definition.Spec.Group, Kind: definition.Spec.Names.Kind}
+	for _, version := range definition.Spec.Versions {
+		if !version.Served {
+			continue
+		}
+		if _, err := c.client.RESTMapper().RESTMapping(kind, version.Name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func isEstablished(definition *apiextensionsv1.CustomResourceDefinition) bool {
