@@ -18,7 +18,7 @@ COMMIT  := $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
-# One set of flags for build and test: with others, nothing of the build cache is shared. Binaries leave out what debuggers read, so it isn't made.
+# One set of flags for build and test: with others, nothing of the build cache is shared. DWARF, which binaries leave out, isn't made.
 export GOFLAGS := -buildvcs=false -trimpath -gcflags=github.com/corral-dev/corral/...=-dwarf=false
 
 .PHONY: help

@@ -39,8 +39,8 @@ const (
 // Rules loads and asks policies in processes that can be stopped.
 type Rules interface {
 	policy.Asker
-	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried: policy.ErrOutdated
-	// that, when its turn came, isCurrent wasn't true.
+	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried. It is
+	// policy.ErrOutdated if isCurrent returned false when it was the policy's turn.
 	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
 	if errors.Is(err, policy.ErrOutdated) {
-		return ctrl.Result{RequeueAfter: recheck}, nil // what changed has it looked at again before, unless the watch missed that
+		return ctrl.Result{RequeueAfter: recheck}, nil // sooner if the watch tells of the change: it may miss one
 	}
 	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // which pools there are, for the count
 		return ctrl.Result{}, unread
@@ -125,7 +125,8 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
-// isCurrent tells that a policy is as it was read, for all that is known: others of its namespace may take long to be loaded before it.
+// isCurrent says whether a policy is as it was read, as far as the cache knows. Others of its namespace, which are loaded before it, may take
+// long.
 func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
 	now := r.empty()
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(read), now); err != nil {

@@ -52,26 +52,19 @@ func Main() {
 // placeMark begins a line of the child's standard error that says where it is.
 const placeMark = "compiling "
 
-// serve answers the one request that a child for compiling reads.
 func serve(in io.Reader, out, places io.Writer) error {
-	return answer(in, out, places, func(limits Limits) error {
-		// Collecting harder near the limit costs time, which is limited too.
-		debug.SetMemoryLimit(int64(limits.Memory / 8 * 7))
-		return limit(limits)
-	})
-}
-
-// answer reads a request, bounds what it may take, and writes what comes of it.
-func answer(in io.Reader, out, places io.Writer, bound func(Limits) error) error {
 	var r request
 	if err := json.NewDecoder(io.LimitReader(in, maxRequestBytes)).Decode(&r); err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	if err := bound(r.Limits); err != nil {
+	if err := limit(r.Limits); err != nil {
 		return fmt.Errorf("limiting the compiler: %w", err)
 	}
+	// Collecting harder near the limit costs time, which is limited too.
+	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
 	begin := func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }
-	if err := json.NewEncoder(out).Encode(work(r, begin)); err != nil {
+	result := work(r, begin)
+	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil

@@ -51,7 +51,7 @@ func servePolicies(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("limiting the evaluation: %w", err)
 	}
 	_ = goFirst() // where it isn't allowed, the kernel chooses as it likes
-	// Garbage was let grow for its start, a third of whose CPU time collecting would take.
+	// From here on as usual: until here garbage was let grow, as to collect it takes a third of the CPU time of a start.
 	debug.SetGCPercent(100)
 	// What is left of loading is given back before the parent takes it for growth.
 	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))

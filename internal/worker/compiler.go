@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -122,6 +121,9 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 
 // ask sends a request to a child, in its turn.
 func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
+	if ctx.Value(inProcessKey{}) != nil {
+		return workHere(r)
+	}
 	input, err := json.Marshal(r)
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
@@ -131,17 +133,14 @@ func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
 		return compile.Result{}, fmt.Errorf("waiting to compile: %w", err)
 	}
 	defer c.slots.Leave(round, turns.Unknown)
-	if ctx.Value(inProcessKey{}) != nil {
-		return runHere(input)
-	}
 	return c.run(ctx, input)
 }
 
-// runHere does what a child would.
-func runHere(input []byte) (result compile.Result, err error) {
-	var output bytes.Buffer
-	if err = answer(bytes.NewReader(input), &output, io.Discard, func(Limits) error { return nil }); err == nil {
-		err = json.Unmarshal(output.Bytes(), &result)
+// workHere does what a child does, and has its result pass through JSON as there.
+func workHere(r request) (result compile.Result, err error) {
+	text, err := json.Marshal(work(r, func(string) {}))
+	if err == nil {
+		err = json.Unmarshal(text, &result)
 	}
 	return result, err
 }

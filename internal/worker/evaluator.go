@@ -98,7 +98,7 @@ func (e *Evaluator) Close() {
 }
 
 // Load loads a policy, for what is known of its rules and what is wrong with it. An error means that it could
-// not be tried: policy.ErrOutdated that, when its turn came, isCurrent wasn't true. isCurrent may be nil.
+// not be tried. It is policy.ErrOutdated if isCurrent, which may be nil, returned false when it was the policy's turn.
 func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
 	var answer loaded

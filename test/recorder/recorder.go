@@ -87,7 +87,7 @@ func (r *Recorder) Open(t *testing.T, w *world.World) {
 
 const partMark = "======== "
 
-// look is how a part is looked at: once check is content, at how it begins, and if that is as reviewed at the rest, which costs more.
+// look is how a part is read: how it begins, once check is content; and the rest, which costs more, once it begins as reviewed.
 type look struct {
 	check func(context.Context) error
 	begin func(context.Context) string
@@ -95,16 +95,16 @@ type look struct {
 }
 
 // part writes down what is looked at.
-func (r *Recorder) part(ctx context.Context, title string, look look) {
+func (r *Recorder) part(ctx context.Context, title string, l look) {
 	r.t.Helper()
-	text, err := r.watch(ctx, title, look)
+	text, err := r.watch(ctx, title, l)
 	switch {
 	case golden.Updating() && (text == "" || err != nil):
 		r.t.Fatalf("%s: %v:\n%s", title, err, text)
 	case err != nil: // all of it is to be told now: what is written in the end may not come to be compared
 		ctx := context.WithoutCancel(ctx)
-		now := look.begin(ctx)
-		rest, unread := look.rest(ctx)
+		now := l.begin(ctx)
+		rest, unread := l.rest(ctx)
 		text, err = r.settle(now+rest), errors.Join(err, unread)
 		r.t.Errorf("%s: %v (-want +got): %s", title, err, gocmp.Diff(r.reviewed[title], text))
 	}
@@ -112,15 +112,15 @@ func (r *Recorder) part(ctx context.Context, title string, look look) {
 }
 
 // watch waits until a part is as reviewed, or doesn't change any more if it is to be written anew.
-func (r *Recorder) watch(ctx context.Context, title string, look look) (text string, err error) {
+func (r *Recorder) watch(ctx context.Context, title string, l look) (text string, err error) {
 	since := time.Time{}
 	err = world.Until(ctx, tooLong, func(ctx context.Context) error {
-		if err := look.check(ctx); err != nil {
+		if err := l.check(ctx); err != nil {
 			return err
 		}
-		now, rest, err := look.begin(ctx), "", error(nil)
+		now, rest, err := l.begin(ctx), "", error(nil)
 		if golden.Updating() || strings.HasPrefix(r.reviewed[title], r.settle(now)) {
-			rest, err = look.rest(ctx)
+			rest, err = l.rest(ctx)
 			now += rest
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil { // what was cut off wasn't seen

@@ -16,9 +16,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,17 +46,11 @@ var components = map[string]func() int{
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 	"kubectl":                 runKubectl,
+	"install":                 runInstall,
 }
 
 func main() {
 	component, ok := components[filepath.Base(os.Args[0])]
-	if len(os.Args) == 3 && os.Args[1] == "install" {
-		if err := install(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	if !ok && len(os.Args) > 1 {
 		os.Args = os.Args[1:]
 		component, ok = components[os.Args[0]]
@@ -70,23 +62,24 @@ func main() {
 	os.Exit(component())
 }
 
-// install copies this binary.
-func install(path string) error {
+// runInstall copies this binary.
+func runInstall() int {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: localkube install PATH")
+		return 2
+	}
 	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this binary: %w", err)
+	if err == nil {
+		var binary []byte
+		if binary, err = os.ReadFile(self); err == nil {
+			err = os.WriteFile(os.Args[1], binary, 0o755)
+		}
 	}
-	from, err := os.Open(self)
 	if err != nil {
-		return fmt.Errorf("reading this binary: %w", err)
+		fmt.Fprintln(os.Stderr, "installing this binary:", err)
+		return 1
 	}
-	defer from.Close() //nolint:errcheck // nothing was written
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
-	if err != nil {
-		return fmt.Errorf("installing this binary: %w", err)
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close())
+	return 0
 }
 
 func runEtcd() int {
