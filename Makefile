@@ -56,9 +56,9 @@ NICE := nice -n 14
 LONG := ./test/abuse ./test/suite ./test/chaos
 
 .PHONY: test
-test: ## All tests that need no hardware, the real API server included; of storms one seed, of reviews a third: the commit's hash picks them.
+test: ## All tests that need no hardware, the real API server included; of storms one seed, of generated cases a third: the commit's hash picks them.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_REVIEWS_PART="$${CORRAL_REVIEWS_PART-$$((16#$(COMMIT) % 3))/3}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$$((16#$(COMMIT) % 3))/3}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

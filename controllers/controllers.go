@@ -15,17 +15,12 @@ import (
 	"slices"
 	"time"
 
-	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/controllers/jobs"
 	"github.com/corral-dev/corral/controllers/policies"
@@ -48,14 +43,6 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// Scheme knows every kind the controllers read or write.
-func Scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	utilruntime.Must(sourcev1.AddToScheme(s))
-	return s
-}
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -102,7 +103,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                              Scheme(),
+		Scheme:                              kube.Scheme(),
 		LeaderElection:                      o.LeaderElection,
 		LeaderElectionResourceLockInterface: held,
 		LeaderElectionID:                    o.Lease().Name, // by which metrics name it

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -79,7 +80,7 @@ func follow(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	elected := make(chan struct{})
 	close(elected)
-	readiness.leader.Store(&leader{fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).Build(), elected})
+	readiness.leader.Store(&leader{fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).Build(), elected})
 	t.Cleanup(func() { readiness.leader.Store(nil) })
 }
 

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -55,7 +55,7 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
 	config.Wrap(o.clock.wrap)
 	log.SetLogger(logr.Discard()) // errors are returned
-	c, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		return nil, "", fmt.Errorf("making a client: %w", err)
 	}

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/internal/explain"
 )
 
@@ -66,7 +66,7 @@ func explainerOf(refuse func(obj any, namespace string) error, objects ...client
 	if refuse == nil {
 		refuse = func(any, string) error { return nil }
 	}
-	c := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, o ...client.GetOption) error {
 			return errors.Join(refuse(obj, key.Namespace), c.Get(ctx, key, obj, o...))
 		},

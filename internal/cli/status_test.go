@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/internal/status"
 )
 
@@ -55,7 +55,7 @@ func wellKept() []client.Object {
 // fakeCluster has objects, and refuses some requests.
 func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.Object) client.Client {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
-	return fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithObjects(objects...).
+	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).
 		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {

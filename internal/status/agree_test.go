@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
+	"github.com/corral-dev/corral/test/part"
 )
 
 // variant changes one side of an installation of one pool.
@@ -265,13 +266,16 @@ func TestNothingContradicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			states := 0
 			each(sides, nil, func(state []variant) bool {
+				states++
+				if scattered := uint32(states) * 2654435761 >> 16; !part.Has(int(scattered)) { // each variant is in each part
+					return true
+				}
 				s := calm(1)
 				names := []string{}
 				for _, v := range state {
 					v.set(s)
 					names = append(names, v.name)
 				}
-				states++
 				wrong := contradictions(s)
 				if len(wrong) > 0 {
 					t.Errorf("%s:\n%s", strings.Join(names, ", "), strings.Join(wrong, "\n"))

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
 )
@@ -64,10 +64,10 @@ func makeBed(ctx context.Context, o *options, latency time.Duration, pools int) 
 }
 
 func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
-	if b.client, err = client.New(ownConnections(b.Cluster.Config), client.Options{Scheme: controllers.Scheme()}); err != nil {
+	if b.client, err = client.New(ownConnections(b.Cluster.Config), client.Options{Scheme: kube.Scheme()}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	if b.eyes, err = client.NewWithWatch(ownConnections(b.Cluster.Config), client.Options{Scheme: controllers.Scheme()}); err != nil {
+	if b.eyes, err = client.NewWithWatch(ownConnections(b.Cluster.Config), client.Options{Scheme: kube.Scheme()}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	if b.controller, err = b.RunController(ctx, o.corral); err != nil {

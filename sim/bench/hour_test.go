@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -139,7 +138,7 @@ func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *
 // connectionReconciler is the controller of a connection with an App's credentials.
 func connectionReconciler(t *testing.T, known *github.Connections, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	cluster := fake.NewClientBuilder().WithScheme(controllers.Scheme()).WithStatusSubresource(
+	cluster := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithStatusSubresource(
 		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
 	).WithObjects(
 		&v1alpha1.GitHubConnection{

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,27 @@ func call(end func() error) error {
 func fail(err error) int {
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+// RunController is that of the world.
+func (w *World) RunController(ctx context.Context, binary string, args ...string) (*world.Controller, error) {
+	return w.RunControllerAs(ctx, "", binary, args...)
+}
+
+// RunControllerAs is that of the world. It also opens the folders that the command is built from: so the go command, for which
+// a test depends on what it imports and opens, runs the test again when they have changed.
+func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ...string) (*world.Controller, error) {
+	root, err := localcluster.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range []string{"apis", "cmd/corral", "controllers", "internal", "policies", "schema"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(_ string, _ fs.DirEntry, err error) error { return err })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return w.World.RunControllerAs(ctx, pod, binary, args...)
 }
 
 // Controller runs the controller until the test ends; its log is shown if the test fails.

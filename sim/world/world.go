@@ -26,9 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/charts"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 	"github.com/corral-dev/corral/sim/localcluster"
@@ -108,7 +108,7 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 	if w.Dir, err = os.MkdirTemp("", "corral-world-"); err != nil {
 		return fmt.Errorf("making the world's folder: %w", err)
 	}
-	if w.Client, err = client.New(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()}); err != nil {
+	if w.Client, err = client.New(w.Cluster.Config, client.Options{Scheme: kube.Scheme()}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	if w.GitHub, err = githubsim.Start(o.GitHub); err != nil {

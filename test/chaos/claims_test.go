@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/harness"
 )
 
@@ -52,7 +52,7 @@ func (m mounts) see(event watch.EventType, pod *corev1.Pod) (claim string) {
 
 // watchClaims complains if two pods have one claim, until the test ends.
 func (s *storm) watchClaims() {
-	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()})
+	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
 	harness.Must(s.T, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup

@@ -17,8 +17,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 )
@@ -50,7 +50,7 @@ func (l *eventLog) add(pool, kind, format string, args ...any) {
 
 // watch follows the namespace's Runners until the test ends.
 func (l *eventLog) watch() {
-	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: controllers.Scheme()})
+	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
 	harness.Must(l.storm.T, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
@@ -106,7 +106,7 @@ func as(t *testing.T, cluster *localcluster.Cluster, namespace, account string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

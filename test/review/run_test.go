@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/cli"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
+	"github.com/corral-dev/corral/test/part"
 )
 
 func TestMain(m *testing.M) {
@@ -135,22 +136,17 @@ func limitsOf(l *review.Limits) string {
 	return words
 }
 
-// CORRAL_REVIEWS=300 tries more, CORRAL_REVIEWS_PART=1/3 every third from the second on.
+// CORRAL_REVIEWS=300 tries more.
 func TestReviewsAgreeWithAnOracle(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	pullRequests, err := strconv.Atoi(cmp.Or(os.Getenv("CORRAL_REVIEWS"), "60"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	part, parts := 0, 1
-	if asked := os.Getenv("CORRAL_REVIEWS_PART"); asked != "" {
-		if _, err := fmt.Sscanf(asked, "%d/%d", &part, &parts); err != nil || part < 0 || part >= parts {
-			t.Fatalf("CORRAL_REVIEWS_PART=%s: %v", asked, err)
-		}
-	}
-	for i := part; i < pullRequests; i += parts {
+	for seed := range part.Of(pullRequests) {
+		i := int(seed)
 		own := []string{"", "ci"}[i%2]
-		r, same := rand.New(rand.NewPCG(17, uint64(i))), rand.New(rand.NewPCG(17, uint64(i)))
+		r, same := rand.New(rand.NewPCG(17, seed)), rand.New(rand.NewPCG(17, seed))
 		base, head := newFleet(r, own), newFleet(same, own)
 		a := &author{Rand: r, fleet: head, touched: map[int]bool{}}
 		chosen := []int{i % len(edits)}

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
@@ -287,7 +287,7 @@ func (w *story) hooksLoseRights(t *testing.T, own *tenant) {
 func (w *story) hooksOf(t *testing.T) client.Client {
 	config, err := w.Cluster.ServiceAccountConfig(t.Context(), hooksNamespace, "jobs-hooks")
 	must(t, err)
-	hooks, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	hooks, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	must(t, err)
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.SecretList{}, &batchv1.JobList{}} {
 		must(t, hooks.List(t.Context(), list, client.InNamespace(hooksNamespace)))

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
@@ -524,7 +523,7 @@ func TestATenantWithEditRights(t *testing.T) {
 	grant(t, namespace, "mallory", "get, list, watch, create, update, patch, delete", "'*'")
 	config, err := w.Cluster.ServiceAccountConfig(t.Context(), namespace, "mallory")
 	must(t, err)
-	mallory, err := client.New(config, client.Options{Scheme: controllers.Scheme()})
+	mallory, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	must(t, err)
 
 	victim := newPool("tenants-victim", "linux", "main", func(p *v1alpha1.RunnerPool) {
