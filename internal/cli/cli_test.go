@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -33,13 +34,24 @@ type outcome struct {
 	code           int
 }
 
-// corral runs one command in folder.
+// corral runs one command in folder, which compiles and asks policies in this process.
 func corral(t *testing.T, folder string, args ...string) outcome {
+	t.Helper()
+	return runIn(worker.InProcess(t.Context()), t, folder, args...)
+}
+
+// withChildren runs one command in folder, which does what has limits in children, as users have it.
+func withChildren(t *testing.T, folder string, args ...string) outcome {
+	t.Helper()
+	return runIn(t.Context(), t, folder, args...)
+}
+
+func runIn(ctx context.Context, t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	t.Chdir(folder)
 	var stdout, stderr bytes.Buffer
 	root := NewRoot("v1.2.3")
-	root.SetContext(worker.InProcess(t.Context()))
+	root.SetContext(ctx)
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)

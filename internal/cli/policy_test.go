@@ -311,11 +311,11 @@ func TestAPolicyThatFailsIsNoYes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := treeOf(t, map[string]string{"x.rego": tc.rego, "a.scenario.yaml": "pool: a\nat: 2026-07-07T12:00:00Z\ncases:\n" +
 				"- {name: not expected, expect: {scaling: {max: 9}}}\n- {name: expected, expect: {scaling: {failures: [RunnerPolicy/repository]}}}\n"})
-			got := corral(t, folder, "vet", "--timeout", "50ms")
+			got := withChildren(t, folder, "vet", "--timeout", "50ms")
 			if got.code != exitDenied || !strings.Contains(got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
 			}
-			got = corral(t, folder, "test", "--timeout", "50ms", "-v")
+			got = withChildren(t, folder, "test", "--timeout", "50ms", "-v")
 			if got.code != exitError || !strings.Contains(got.stdout, "FAIL: not expected") || !strings.Contains(got.stdout, "PASS: expected") {
 				t.Errorf("got %+v", got)
 			}

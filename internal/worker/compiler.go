@@ -85,11 +85,11 @@ func flowOf(ctx context.Context) string {
 	return flow
 }
 
-// inProcessKey is the key of a context whose definitions no child compiles.
+// inProcessKey is the key of a context for which no child works.
 type inProcessKey struct{}
 
-// InProcess has definitions compiled in this process, without limits: for tests of what is made of the result, as the start of a child
-// takes most of the time of a small compilation.
+// InProcess has definitions compiled and policies evaluated in this process, without limits: for tests of what is made of the result,
+// as the start of a child takes most of the time of what is small.
 func InProcess(ctx context.Context) context.Context {
 	return context.WithValue(ctx, inProcessKey{}, true)
 }
