@@ -19,7 +19,7 @@ IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
 # One set of flags for build and test: with others, nothing of the build cache is shared. DWARF, which binaries leave out, isn't made.
-export GOFLAGS := -buildvcs=false -trimpath -gcflags=github.com/corral-dev/corral/...=-dwarf=false
+export GOFLAGS := -buildvcs=false -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help
 help: ## List the targets.

@@ -43,7 +43,6 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
 	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors())

@@ -26,7 +26,7 @@ type product struct {
 // build makes the binary as `make build` does, whose GOFLAGS are here too: so both share what the build cache has, and the binary is the same
 // without make.
 func (p *product) build(ctx context.Context, o *options) (err error) {
-	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=github.com/corral-dev/corral/...=-dwarf=false",
+	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false",
 		"-ldflags", "-s -w -X main.version="+o.version, "-o", p.binary, "./cmd/corral")
 	c.Dir = o.root
 	c.Env = p.env()

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
-	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)

@@ -26,9 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 	"github.com/corral-dev/corral/sim/localcluster"

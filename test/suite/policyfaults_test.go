@@ -173,7 +173,7 @@ func TestManyHungryPolicies(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	before, err := c.Memory()
 	must(t, err)
-	const pools = 12 // each has a child of its own, which ends at its memory
+	const pools = 6 // each has a child of its own, which ends at its memory
 	for i := range pools {
 		name := fmt.Sprintf("p%d", i)
 		p := limitPolicy(namespace, name, 0)
