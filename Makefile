@@ -15,6 +15,7 @@ FUZZTIME ?= 60s
 RACE_PARTS ?= 40
 # What rotates goes by the commit, so that it can be run again.
 COMMIT  := $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
+THIRD   := $$((16\#$(COMMIT) % 3))/3
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
@@ -58,7 +59,7 @@ LONG := ./test/abuse ./test/suite ./test/chaos
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included; of storms one seed, of generated cases a third: the commit's hash picks them.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$$((16#$(COMMIT) % 3))/3}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
@@ -117,7 +118,7 @@ test-race-part: ## One of RACE_PARTS (40) parts of the packages under the race d
 	  awk -v part=$$part 'NF && !/internal\/(cli|archtest)$$/ && n++ % $(RACE_PARTS) == part'); \
 	echo "Racing part $$part of $(RACE_PARTS):" $$packages; \
 	$(GO) run ./sim/localcluster/cmd/assets; \
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$packages
+	CGO_ENABLED=1 CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(GO) test -race -vet=off -timeout 20m $$packages
 
 .PHONY: e2e
 e2e: build ## Jobs on a real kubelet, containerd, runc and Docker; skipped with a word where that can't be, or failed with E2E=required.

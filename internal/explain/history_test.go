@@ -102,7 +102,7 @@ func TestEntriesOfAMinuteThatDifferInNumbersAreOne(t *testing.T) {
 }
 
 func TestAHistoryIsBounded(t *testing.T) {
-	long := strings.Repeat("日本 \x00", 4000)
+	long := strings.Repeat("日本 \x00", 800)
 	tests := map[string]struct {
 		change func(*Entry)
 		least  int // entries that remain

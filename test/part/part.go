@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package part has tests try a part of many generated cases. CORRAL_PART=1/3 stands for every third from the second on; without
-// it all are tried. make test goes on to another third with each commit.
+// it all are tried. In make test the commit's hash picks a third.
 package part
 
 import (
