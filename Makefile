@@ -19,7 +19,7 @@ THIRD   := $$((16\#$(COMMIT) % 3))/3
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
-# One set of flags for build and test: with others, nothing of the build cache is shared. DWARF, which binaries leave out, isn't made.
+# One set of flags for what is built and tested here: with others, nothing of the build cache is shared. DWARF, which binaries leave out, isn't made.
 export GOFLAGS := -buildvcs=false -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help
@@ -53,13 +53,14 @@ lint: export GOGC := 200
 # What the controller runs only when nobody else wants the CPU, as policies that take long, must run in the end on a machine
 # that others keep busy: all of it comes after them.
 NICE := nice -n 14
-# These take the longest and wait much: they come first, and others beside them.
+# These take the longest and wait much: they come first, and others beside them. Each package has one CPU for Go code (-cpu 1), as
+# there are always others to run; controllers and their children have all.
 LONG := ./test/abuse ./test/suite ./test/chaos
 
 .PHONY: test
-test: ## All tests that need no hardware, the real API server included; of storms one seed, of generated cases a third: the commit's hash picks them.
+test: ## All tests that need no hardware, the real API server included; of storms one seed, of seeded cases a third: the commit's hash picks them.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(NICE) $(GO) test -vet=off -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(NICE) $(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

@@ -28,7 +28,7 @@ unshare --mount --net --pid --fork --mount-proc --kill-child ip link add e2e0 ty
 
 # Everything that needs the network or the caches is done out here.
 unset KUBEBUILDER_ASSETS # envtest's own have no kubelet
-export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
+export CGO_ENABLED=0
 cache=$PWD/.cache/e2e
 mkdir -p "$cache/bin" "$cache/images"
 

@@ -103,27 +103,6 @@ func fail(err error) int {
 	return 1
 }
 
-// RunController is that of the world.
-func (w *World) RunController(ctx context.Context, binary string, args ...string) (*world.Controller, error) {
-	return w.RunControllerAs(ctx, "", binary, args...)
-}
-
-// RunControllerAs is that of the world. It also opens the folders that the command is built from: so the go command, for which
-// a test depends on what it imports and opens, runs the test again when they have changed.
-func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ...string) (*world.Controller, error) {
-	root, err := localcluster.RepositoryRoot()
-	if err != nil {
-		return nil, err
-	}
-	for _, folder := range []string{"apis", "cmd/corral", "controllers", "internal", "policies", "schema"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(_ string, _ fs.DirEntry, err error) error { return err })
-		if err != nil {
-			return nil, err
-		}
-	}
-	return w.World.RunControllerAs(ctx, pod, binary, args...)
-}
-
 // Controller runs the controller until the test ends; its log is shown if the test fails.
 func (w *World) Controller(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
@@ -182,5 +161,17 @@ func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// DependOnSources has a test depend on all that the corral command is built from, for the go command: it knows what a test imports and what it
+// opens, and uses a result again as long as that is the same. Tests that import none of the controllers call it. What is edited while
+// they run counts as tested.
+func DependOnSources(t *testing.T) {
+	t.Helper()
+	root, err := localcluster.RepositoryRoot()
+	Must(t, err)
+	for _, name := range []string{"go.mod", "go.sum", "apis", "cmd/corral", "controllers", "internal", "policies", "schema"} {
+		Must(t, filepath.WalkDir(filepath.Join(root, name), func(_ string, _ fs.DirEntry, err error) error { return err }))
 	}
 }

@@ -184,7 +184,7 @@ func compile(ctx context.Context, w io.Writer, module, binary, flags string) err
 	const what = "building the local Kubernetes control plane from source"
 	command := exec.CommandContext(ctx, "go", "run", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags, ".", "install", binary)
 	command.Dir = module
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=") // with others it would be built again
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // go ends its compilers, a kill would not
 	command.WaitDelay = 5 * time.Second
 	var output bytes.Buffer

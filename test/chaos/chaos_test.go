@@ -67,6 +67,7 @@ func seeds(text string) ([]uint64, error) {
 
 // Several storms blow at the same time, each in a world of its own but for the API server.
 func TestStorm(t *testing.T) {
+	harness.DependOnSources(t)
 	text := os.Getenv(seedsVariable)
 	if text == "" {
 		text = defaultSeeds

@@ -213,7 +213,7 @@ func TestManyHungryPolicies(t *testing.T) {
 	peak, err := c.Memory()
 	must(t, err)
 	t.Logf("%.0f MiB before, %.0f MiB at the peak", before.Resident, peak.Peak)
-	if peak.Peak-before.Resident > 64 {
+	if peak.Peak-before.Resident > 32 {
 		t.Errorf("the peak is %.0f MiB above the %.0f MiB before", peak.Peak-before.Resident, before.Resident)
 	}
 }

@@ -57,6 +57,7 @@ const team = "team"
 
 // Both need a cluster without Corral, and leave one behind: the quick start comes last, for it doesn't remove what it installs.
 func TestInstallations(t *testing.T) {
+	harness.DependOnSources(t)
 	t.Run("a release is installed, upgraded and removed", release)
 	t.Run("the quick start holds what it promises", quickStart)
 }

@@ -30,7 +30,7 @@ func tool(name string) (string, error) {
 	}
 	folder := filepath.Join(root, ".cache", "interop", "flux")
 	build := exec.Command("go", "build", "-C", filepath.Join(root, "test", "interop", "flux", name), "-ldflags", "-s -w", "-o", folder+"/", "github.com/fluxcd/"+name)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false -trimpath")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
 	}
