@@ -88,6 +88,8 @@ type fixture struct {
 	namespace string
 	// github is where the account is.
 	github *githubsim.Running
+	// token is nobody else's: a GitHub may have the address of an earlier one, where an earlier fixture's scale sets are to be deleted still.
+	token string
 	// record of what somebody on call could see; nil until they looked.
 	record *recorder.Recorder
 	looked bool // enough: it is written
@@ -110,16 +112,19 @@ func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 	github, err := githubsim.Start(options)
 	must(t, err)
 	t.Cleanup(github.Close)
-	github.AddToken(world.Token)
 	return makeFixture(t, github)
 }
 
 func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	t.Helper()
 	s := &fixture{T: t, namespace: kebab(strings.TrimPrefix(t.Name(), "Test")), github: github}
+	s.token = world.Token + "_" + s.namespace
+	github.AddToken(s.token)
 	must(t, w.Connect(t.Context(), s.namespace, bystander, s.namespace+"-bystander"))
 	github.AddOrg(s.namespace)
-	s.create(w.CredentialsSecret(s.namespace, "acme"))
+	secret := w.CredentialsSecret(s.namespace, "acme")
+	secret.StringData[v1alpha1.TokenKey] = s.token
+	s.create(secret)
 	s.create(&v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"},
 		Spec:       v1alpha1.GitHubConnectionSpec{URL: github.ConfigURL(s.namespace), SecretRef: &v1alpha1.LocalObjectReference{Name: "acme"}},

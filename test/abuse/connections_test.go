@@ -221,7 +221,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	next := s.nextRunner(first[0])
 	set := &v1alpha1.ScaleSet{}
 	must(t, w.Client.Get(t.Context(), key(s.namespace, other.Name), set))
-	github, err := scaleset.NewClient(github.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: world.Token}, github.Options{})
+	github, err := scaleset.NewClient(github.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: s.token}, github.Options{})
 	must(t, err)
 	_, err = github.GenerateJIT(t.Context(), set.Status.ID, next)
 	must(t, err)

@@ -22,7 +22,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
-	"github.com/corral-dev/corral/sim/world"
 )
 
 // newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
@@ -304,7 +303,6 @@ func TestAGitHubThatRefusesConnections(t *testing.T) {
 	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
 	must(t, err)
 	t.Cleanup(github.Close)
-	github.AddToken(world.Token)
 	address, shut := serve(t, github.Server, "127.0.0.1:0")
 	github.URL = "http://" + address
 	s := makeFixture(t, github)
