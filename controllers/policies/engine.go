@@ -36,8 +36,7 @@ type Engine struct {
 	Log *DecisionLog
 
 	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
-	seeding sync.Mutex // held while what pools have is learnt
-	seeded  bool
+	seeding seeding
 
 	mu      sync.Mutex
 	loaded  map[string]loaded // by Ref
@@ -50,6 +49,12 @@ type Engine struct {
 
 	stirred chan struct{}
 	ledger  ledger
+}
+
+// seeding tells whether it was learnt what pools have; the lock is held while it is.
+type seeding struct {
+	sync.Mutex
+	isDone bool
 }
 
 // loaded is a policy in force and what it was made of.
@@ -291,14 +296,14 @@ func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.S
 func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	e.seeding.Lock()
 	defer e.seeding.Unlock()
-	if e.seeded {
+	if e.seeding.isDone {
 		return nil
 	}
 	if e.Cache != nil { // what it doesn't watch is another controller's
 		c = e.Cache
 	}
 	err := e.seed(ctx, c)
-	e.seeded = err == nil
+	e.seeding.isDone = err == nil
 	return err
 }
 

@@ -78,11 +78,16 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open    bool     // accepts jobs
-	brief   string   // its situation, without why it is not ready though it accepts jobs
-	waiting int32    // jobs without a runner
-	stuck   int      // runners that don't start
+	open  bool   // accepts jobs
+	brief string // its situation, without why it is not ready though it accepts jobs
+	unserved
 	sources []string // of a REST pool that counts no events: what sets the number of its runners
+}
+
+// unserved are a pool's jobs that wait for a runner, and its runners that don't start.
+type unserved struct {
+	waiting int32
+	stuck   int
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -179,7 +184,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, waiting: f.waiting(),
+		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, unserved: unserved{waiting: f.waiting()},
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
