@@ -53,10 +53,10 @@ lint: export GOGC := 200
 # What the controller runs only when nobody else wants the CPU, as policies that take long, must run in the end on a machine
 # that others keep busy: all of it comes after them.
 NICE := nice -n 14
-# These take the longest and wait much: they come first, and others beside them. Each package has one CPU for Go code (-cpu 1), as
-# there are always others to run; controllers and their children have all.
+# These take the longest and wait much: they come first, and others beside them.
 LONG := ./test/abuse ./test/suite ./test/chaos
 
+# Four packages are tested at once: each has one CPU for Go code (-cpu 1), controllers and their children have all.
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included; of storms one seed, of seeded cases a third: the commit's hash picks them.
 	$(GO) run ./sim/localcluster/cmd/assets

@@ -51,7 +51,7 @@ type Engine struct {
 	ledger  ledger
 }
 
-// seeding tells whether it was learnt what pools have; the lock is held while it is.
+// seeding is done once it is known what pools have; who finds that out holds the lock.
 type seeding struct {
 	sync.Mutex
 	isDone bool

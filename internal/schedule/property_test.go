@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // zones of the two years: with an hour or half an hour of daylight saving, north and south, at
@@ -118,10 +117,7 @@ func changing(now time.Time) bool {
 func TestALeapYearOfTransitions(t *testing.T) {
 	from := time.Date(2027, 12, 10, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(1, 1, 0)
-	for i, zone := range zones {
-		if !part.Has(i) {
-			continue
-		}
+	for _, zone := range zones {
 		t.Run(zone, func(t *testing.T) {
 			t.Parallel()
 			place, err := time.LoadLocation(zone)

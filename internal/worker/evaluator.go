@@ -73,7 +73,8 @@ type Evaluator struct {
 	greedy map[string]bool // namespaces whose last request took more than it may
 	closed bool
 
-	here     process // plays a child InProcess; with the lock hereTurn
+	// here does the work of a child where the context is InProcess; who asks it holds hereTurn.
+	here     process
 	hereTurn sync.Mutex
 }
 

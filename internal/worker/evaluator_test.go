@@ -253,7 +253,7 @@ func TestPoliciesThatCannotBeLoadedAreTold(t *testing.T) {
 	}
 }
 
-// Tests of what is made of answers stand on that.
+// Tests that ask policies in their own process rely on it.
 func TestAnswersInTheProcessAreThoseOfAChild(t *testing.T) {
 	e := newEvaluator(t, 1)
 	for name, text := range map[string]string{

@@ -47,7 +47,7 @@ type process struct {
 	namespace string
 	onSlow    func()
 	comesLast atomic.Bool               // for a CPU, since a request took more than is usual
-	programs  map[string]*policy.Policy // of what plays a child in this process; else nil
+	programs  map[string]*policy.Policy // loaded in this process, InProcess; nil where a child has them
 }
 
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.

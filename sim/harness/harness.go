@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -161,17 +160,5 @@ func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// DependOnSources has a test depend on all that the corral command is built from, for the go command: it knows what a test imports and what it
-// opens, and uses a result again as long as that is the same. Tests that import none of the controllers call it. What is edited while
-// they run counts as tested.
-func DependOnSources(t *testing.T) {
-	t.Helper()
-	root, err := localcluster.RepositoryRoot()
-	Must(t, err)
-	for _, name := range []string{"go.mod", "go.sum", "apis", "cmd/corral", "controllers", "internal", "policies", "schema"} {
-		Must(t, filepath.WalkDir(filepath.Join(root, name), func(_ string, _ fs.DirEntry, err error) error { return err }))
 	}
 }

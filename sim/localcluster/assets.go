@@ -42,7 +42,7 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
 	}
-	root, err := RepositoryRoot()
+	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
 	}
@@ -66,9 +66,9 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	return dir, build(ctx, w, module, dir, flags)
 }
 
-// RepositoryRoot is the nearest folder that holds the nested module, upwards from this source file or, in a binary built
+// repositoryRoot is the nearest folder that holds the nested module, upwards from this source file or, in a binary built
 // with -trimpath, from the working directory.
-func RepositoryRoot() (string, error) {
+func repositoryRoot() (string, error) {
 	_, source, _, _ := runtime.Caller(0)
 	working, err := os.Getwd()
 	if err != nil {
@@ -120,7 +120,7 @@ func linkerFlags(gomod []byte) string {
 // LockCache makes and locks a folder for binaries below the repository's root, waiting until ctx ends. The lock goes with
 // the process when that dies.
 func LockCache(ctx context.Context, name string) (folder string, unlock func(), err error) {
-	root, err := RepositoryRoot()
+	root, err := repositoryRoot()
 	if err != nil {
 		return "", nil, err
 	}

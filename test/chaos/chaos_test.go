@@ -15,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/sources"
 )
 
 const (
@@ -67,7 +68,7 @@ func seeds(text string) ([]uint64, error) {
 
 // Several storms blow at the same time, each in a world of its own but for the API server.
 func TestStorm(t *testing.T) {
-	harness.DependOnSources(t)
+	sources.Open(t, "../..")
 	text := os.Getenv(seedsVariable)
 	if text == "" {
 		text = defaultSeeds

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package part has tests try a part of many generated cases. CORRAL_PART=1/3 stands for every third from the second on; without
+// Package part has tests try a part of many seeded cases. CORRAL_PART=1/3 stands for every third from the second on; without
 // it all are tried. In make test the commit's hash picks a third.
 package part
 

@@ -30,6 +30,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/sources"
 )
 
 var (
@@ -57,7 +58,7 @@ const team = "team"
 
 // Both need a cluster without Corral, and leave one behind: the quick start comes last, for it doesn't remove what it installs.
 func TestInstallations(t *testing.T) {
-	harness.DependOnSources(t)
+	sources.Open(t, "../../..")
 	t.Run("a release is installed, upgraded and removed", release)
 	t.Run("the quick start holds what it promises", quickStart)
 }
