@@ -167,7 +167,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	s.rest = rest.NewClients(s.connections, github.Options{Version: o.Version})
 	s.versions = &runners.Versions{
 		Client: mgr.GetClient(), Access: s.access, Now: time.Now,
-		GitHub: func(c types.NamespacedName) (runners.VersionTeller, bool) { return s.rest.Get(connections.Key(c)) },
+		GitHub: func(c types.NamespacedName) (runners.VersionReader, bool) { return s.rest.Get(connections.Key(c)) },
 	}
 	return s, nil
 }

@@ -85,8 +85,8 @@ func (p *RunnerPool) architecture() string {
 	return "x64"
 }
 
-func anyFold(labels, words []string) bool {
+func anyFold(labels, names []string) bool {
 	return slices.ContainsFunc(labels, func(l string) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(l, w) })
+		return slices.ContainsFunc(names, func(w string) bool { return strings.EqualFold(l, w) })
 	})
 }

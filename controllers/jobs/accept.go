@@ -49,21 +49,21 @@ func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
 		}
 		c.learnSender(gh)
 	}
-	k.apply(k.account.take(c, d, owners, k.Now()))
+	k.apply(k.account.accept(c, d, owners, k.Now()))
 	return nil
 }
 
-// take takes in an event that came in, or was asked for.
-func (a *account) take(c *connection, d webhook.Delivery, owners owners, now time.Time) changes {
+// accept adds an event that came in, or was asked for, to the account.
+func (a *account) accept(c *connection, d webhook.Delivery, owners owners, now time.Time) changes {
 	c.seen.add(d.GUID, now)
 	result := irrelevant
 	switch job := c.jobOf(d); {
 	case !c.covers(job):
 		result = foreign
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
-		result = a.takeJob(job, d, owners, now)
+		result = a.acceptJob(job, d, owners, now)
 	case d.Event != webhook.WorkflowJobEvent:
-		result = a.takeSlack(job, d, now)
+		result = a.addSlack(job, d, now)
 	}
 	if result == taken {
 		c.lookBack.relevant = now
@@ -142,8 +142,8 @@ func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
-// takeJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
-func (a *account) takeJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
+// acceptJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
+func (a *account) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
 	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
 		return irrelevant
@@ -153,7 +153,7 @@ func (a *account) takeJob(job jobmatch.Job, d webhook.Delivery, owners owners, n
 		u := update{
 			job:   job,
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
-			owner: owners.in(s, a.pools), told: d.Job,
+			owner: owners.in(s, a.pools), news: d.Job,
 		}
 		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook says at once who has the job
 			a.pending.record = append(a.pending.record, recordedJob{pool: u.owner.key, runner: d.Job.RunnerName, event: e})
@@ -186,7 +186,7 @@ type update struct {
 	event    reservation.Event
 	owner    *pool                // whose Runner has the job; nil if no pool's has
 	observes bool                 // it is for the pools that observe
-	told     *webhook.WorkflowJob // what an event tells of the job
+	news     *webhook.WorkflowJob // what an event tells of the job
 }
 
 // observed is the same update for pools that observe: they have no runners, and count a job as long as any runner has it.
@@ -226,7 +226,7 @@ func (a *account) enter(s *space, u update, now time.Time) outcome {
 		return known
 	}
 	s.hold(u.key(), holder)
-	if u.told != nil {
+	if u.news != nil {
 		holder.measure(a.meter, newsOfWebhook(u), before)
 	}
 	return taken
@@ -265,21 +265,21 @@ func (a *account) winner(c *class, job jobmatch.Job, now time.Time) *pool {
 	return c.pools[i]
 }
 
-// takeSlack counts an event for all triggers that it fits.
-func (a *account) takeSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
+// addSlack counts an event for all triggers that it fits.
+func (a *account) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
 	result := irrelevant
 	for _, s := range a.spacesOf(d.Connection.Namespace) {
 		for _, p := range s.members {
 			if p.serves(job) {
-				result = min(result, a.takeSlackAt(p, d, now))
+				result = min(result, a.addSlackAt(p, d, now))
 			}
 		}
 	}
 	return result
 }
 
-// takeSlackAt counts an event for the triggers of a pool that it fits.
-func (a *account) takeSlackAt(p *pool, d webhook.Delivery, now time.Time) outcome {
+// addSlackAt counts an event for the triggers of a pool that it fits.
+func (a *account) addSlackAt(p *pool, d webhook.Delivery, now time.Time) outcome {
 	result := irrelevant
 	for i := range p.triggers {
 		t := &p.triggers[i]

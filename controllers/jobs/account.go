@@ -109,7 +109,7 @@ func (a *account) removePool(key types.NamespacedName, now time.Time) changes {
 }
 
 func (a *account) drop(p *pool, now time.Time) {
-	for _, repository := range p.ledger.Doubtful(now.Add(time.Minute), time.Time{}, maxSuspects) {
+	for _, repository := range p.ledger.Silent(now.Add(time.Minute), time.Time{}, maxSuspects) {
 		a.suspect(p, repository, now)
 	}
 	delete(a.pools, p.key)

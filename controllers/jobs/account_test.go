@@ -23,7 +23,7 @@ func TestForeignConfigMapsAreLeftAlone(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), theirs)
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("gpu", 1) // it counts all the same
 		wait(time.Minute)
 		if n := len(x.written("gpu-jobs")); n != 0 {
@@ -44,7 +44,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(2 * time.Second)
 		config := &corev1.ConfigMap{}
 		if err := x.api.Get(t.Context(), keyOf("gpu-jobs"), config); err != nil {
@@ -57,7 +57,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 		if err := x.api.Update(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
-		x.take(job(2, "queued", "gpu"))
+		x.accept(job(2, "queued", "gpu"))
 		wait(5 * time.Second)
 		x.end()
 		x.lead()
@@ -65,7 +65,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 		if err := x.api.Delete(t.Context(), config); err != nil { // and when somebody deletes it, it is made anew
 			t.Fatal(err)
 		}
-		x.take(job(3, "queued", "gpu"))
+		x.accept(job(3, "queued", "gpu"))
 		wait(5 * time.Second)
 		if err := x.api.Get(t.Context(), keyOf("gpu-jobs"), config); err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestADamagedAccountBeginsAnew(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.want("gpu", 0)
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("gpu", 1)
 	})
 }
@@ -95,7 +95,7 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 		wait(2 * time.Minute)
 		for i := range int64(200_000) {
 			d := job(i, "queued", "ubuntu-latest")
-			x.take(d)
+			x.accept(d)
 		}
 		wait(10 * time.Minute)
 		x.mu.Lock()
@@ -116,12 +116,12 @@ func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.end()
 		x.edit(func() { x.unread = apierrors.NewServiceUnavailable("away") })
 		x.lead()
 		defer x.end()
-		x.take(job(2, "queued", "gpu"))
+		x.accept(job(2, "queued", "gpu"))
 		wait(3 * time.Second)
 		if r := x.tracker.Reading(keyOf("gpu")); r.Known {
 			t.Errorf("it says %+v", r)
@@ -138,7 +138,7 @@ func TestFailedWritesAreTriedAgain(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.edit(func() { x.broken = apierrors.NewServiceUnavailable("away") })
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(time.Minute)
 		n := len(x.written("gpu-jobs"))
 		if n < 3 || n > 10 {

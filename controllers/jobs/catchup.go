@@ -156,7 +156,7 @@ func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 		if err != nil {
 			return err
 		}
-		n, err := k.takeMissed(ctx, gh, c, list, w)
+		n, err := k.acceptMissed(ctx, gh, c, list, w)
 		if err != nil {
 			return err
 		}
@@ -223,8 +223,8 @@ func (k *JobTracker) installations(namespace string) map[int64]bool {
 	return all
 }
 
-// takeMissed takes in those deliveries of a page that were lost, and returns how many there were.
-func (k *JobTracker) takeMissed(ctx context.Context, gh GitHub, c *connection, list []rest.Delivery, w window) (int, error) {
+// acceptMissed accepts those deliveries of a page that were lost, and returns how many there were.
+func (k *JobTracker) acceptMissed(ctx context.Context, gh GitHub, c *connection, list []rest.Delivery, w window) (int, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	found := 0
@@ -233,7 +233,7 @@ func (k *JobTracker) takeMissed(ctx context.Context, gh GitHub, c *connection, l
 			continue
 		}
 		found++
-		g.Go(func() error { return k.takeAgain(ctx, gh, c, w.hook, d) })
+		g.Go(func() error { return k.acceptAgain(ctx, gh, c, w.hook, d) })
 	}
 	return found, g.Wait()
 }
@@ -283,8 +283,8 @@ func (s *space) concerns(event string) bool {
 	return false
 }
 
-// takeAgain reads a delivery and takes it in. Where GitHub doesn't show what it carried, it is to send it again.
-func (k *JobTracker) takeAgain(ctx context.Context, gh GitHub, c *connection, hook int64, listed rest.Delivery) error {
+// acceptAgain reads a delivery and accepts it. Where GitHub doesn't show what it carried, it is to send it again.
+func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, hook int64, listed rest.Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
@@ -312,7 +312,7 @@ func (k *JobTracker) takeAgain(ctx context.Context, gh GitHub, c *connection, ho
 	}
 	caught.WithLabelValues("read").Inc()
 	owners := k.ownersOf(ctx, d)
-	k.update(func(a *account, now time.Time) changes { return a.take(c, d, owners, now) })
+	k.update(func(a *account, now time.Time) changes { return a.accept(c, d, owners, now) })
 	return nil
 }
 

@@ -53,18 +53,18 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	}
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
 	ctx, stop := context.WithCancel(t.Context())
-	words := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.tracker.Events().Start(ctx, words); err != nil {
+	text := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	if err := x.tracker.Events().Start(ctx, text); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.AfterFunc(20*time.Second, words.ShutDown)
+	limit := time.AfterFunc(20*time.Second, text.ShutDown)
 	defer limit.Stop()
 	done := make(chan error, 1)
 	go func() { done <- x.tracker.Start(ctx) }()
 	for over := false; !over && x.jobs("gpu") != 150; { // each word is one more reason to look
 		var pool reconcile.Request
-		pool, over = words.Get()
-		words.Done(pool)
+		pool, over = text.Get()
+		text.Done(pool)
 	}
 	x.want("gpu", 150)
 	conn := x.tracker.account.conns[keyOf("acme")]

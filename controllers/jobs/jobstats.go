@@ -128,11 +128,11 @@ type jobNews struct {
 	queued, assigned, started, ended time.Time
 }
 
-// Told measures what a message of a pool's scale set tells of jobs. It may tell it again.
-func (m *JobMeter) Told(pool types.NamespacedName, events []scaleset.JobEvent) {
+// Observe measures what a message of a pool's scale set tells of jobs. A message may come again.
+func (m *JobMeter) Observe(pool types.NamespacedName, events []scaleset.JobEvent) {
 	for _, e := range events {
 		if n, ok := newsOfMessage(e); ok {
-			m.take(pool, n, 0)
+			m.measure(pool, n, 0)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
 
 // newsOfWebhook is what an event tells of a job. The event of its start may have been lost.
 func newsOfWebhook(u update) jobNews {
-	j := u.told
+	j := u.news
 	n := jobNews{
 		id: strconv.FormatInt(j.ID, 10), repository: u.job.Repository, workflow: j.Workflow, ran: j.RunnerName != "",
 		conclusion: conclusionOf(j.Conclusion), queued: j.CreatedAt, started: j.StartedAt, ended: j.CompletedAt,
@@ -198,12 +198,12 @@ func factsOf(s reservation.State) facts {
 // measure measures what an event or a list tells of a job, unless the pool's scale set tells of it, too. Before is what its ledger knew.
 func (p *pool) measure(m *JobMeter, n jobNews, before reservation.State) {
 	if (p.rest || p.observes) && n.facts != 0 {
-		m.take(p.key, n, factsOf(before))
+		m.measure(p.key, n, factsOf(before))
 	}
 }
 
-// take measures what is new.
-func (m *JobMeter) take(pool types.NamespacedName, n jobNews, before facts) {
+// measure counts what is new of a job.
+func (m *JobMeter) measure(pool types.NamespacedName, n jobNews, before facts) {
 	if m == nil {
 		return
 	}
@@ -234,14 +234,14 @@ func (m *JobMeter) take(pool types.NamespacedName, n jobNews, before facts) {
 }
 
 // remember notes what was told of a job. Those not heard of for the longest are forgotten.
-func (m *JobMeter) remember(job measuredJob, told facts) {
+func (m *JobMeter) remember(job measuredJob, known facts) {
 	if len(m.known[0]) >= rememberedJobs {
 		m.known[1], m.known[0] = m.known[0], nil
 	}
 	if m.known[0] == nil {
 		m.known[0] = map[measuredJob]facts{}
 	}
-	m.known[0][job] = told
+	m.known[0][job] = known
 }
 
 // labels of a job, within the limit of its pool.

@@ -117,7 +117,7 @@ func TestJobsOfMessagesAreMeasured(t *testing.T) {
 			resetJobs()
 			m := NewJobMeter(MeterOptions{})
 			for _, events := range tc.messages {
-				m.Told(keyOf("linux"), events)
+				m.Observe(keyOf("linux"), events)
 			}
 			wantJobs(t, tc.want...)
 			if m.Forget(keyOf("linux")); len(measuredJobs(t)) > 0 {
@@ -155,7 +155,7 @@ func TestLabelsOfJobsAreLimited(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			NewJobMeter(o).Told(keyOf("linux"), events)
+			NewJobMeter(o).Observe(keyOf("linux"), events)
 			var got []string
 			for _, line := range measuredJobs(t) {
 				if rest, ok := strings.CutPrefix(line, "conclusions"); ok {
@@ -194,7 +194,7 @@ func TestRememberedJobsAreLimited(t *testing.T) {
 	defer resetJobs()
 	m := NewJobMeter(MeterOptions{})
 	for i := range 3 * rememberedJobs {
-		m.Told(keyOf("linux"), []scaleset.JobEvent{toldOf(scaleset.JobStarted, fmt.Sprint(i), "")})
+		m.Observe(keyOf("linux"), []scaleset.JobEvent{toldOf(scaleset.JobStarted, fmt.Sprint(i), "")})
 	}
 	if n := len(m.known[0]) + len(m.known[1]); n > 2*rememberedJobs || n < rememberedJobs {
 		t.Errorf("%d jobs are remembered", n)
@@ -225,32 +225,32 @@ func TestJobsOfEventsAndListsAreMeasured(t *testing.T) {
 	}{
 		"the events of a job": {func(x *place) {
 			d := completed(1, "gpu", "big-1")
-			x.take(job(1, "queued", "gpu"), running(d), running(d), d, d)
+			x.accept(job(1, "queued", "gpu"), running(d), running(d), d, d)
 		}, false, whole},
-		"the start was lost": {func(x *place) { d := completed(1, "gpu", "big-1"); x.take(d, running(d)) }, false, whole},
+		"the start was lost": {func(x *place) { d := completed(1, "gpu", "big-1"); x.accept(d, running(d)) }, false, whole},
 		"it never ran": {func(x *place) {
 			d := completed(2, "gpu")
 			d.Job.Conclusion = "brand_new"
-			x.take(d, d)
+			x.accept(d, d)
 		}, false, []string{"conclusions{conclusion=other,pool=gpu} 1"}},
 		"a list, then an event": {func(x *place) {
 			d := completed(1, "gpu", "big-1")
-			x.take(job(1, "queued", "gpu"))
-			time.Sleep(doubtAfter)
+			x.accept(job(1, "queued", "gpu"))
+			time.Sleep(compareAfter)
 			x.gh.edit(func() {
 				x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "in_progress", Labels: d.Job.Labels, RunnerName: "big-1", RunnerID: 7, CreatedAt: d.Job.CreatedAt, StartedAt: d.Job.StartedAt}}
 			})
 			time.Sleep(time.Minute)
-			x.take(d)
+			x.accept(d)
 		}, false, whole},
 		"another leader": {func(x *place) {
 			d := completed(1, "gpu", "big-1")
-			x.take(running(d))
+			x.accept(running(d))
 			x.end()
 			x.lead()
-			x.take(running(d), d)
+			x.accept(running(d), d)
 		}, false, whole},
-		"its scale set tells of it": {func(x *place) { d := completed(1, "gpu", "big-1"); x.take(running(d), d) }, true, []string{}},
+		"its scale set tells of it": {func(x *place) { d := completed(1, "gpu", "big-1"); x.accept(running(d), d) }, true, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -22,8 +22,8 @@ func TestARestartForgetsNothing(t *testing.T) {
 		push := v1alpha1.SlackTrigger{Name: "morning", Event: "push", Amount: new(int32(3))}
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{push} }), runnerOf("gpu-1", "gpu"))
 		x.lead()
-		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"), job(2, "in_progress", "gpu", "gpu-1"), job(3, "completed", "gpu"))
-		x.take(webhook.Delivery{GUID: "p", Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}})
+		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"), job(2, "in_progress", "gpu", "gpu-1"), job(3, "completed", "gpu"))
+		x.accept(webhook.Delivery{GUID: "p", Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}})
 		before := x.tracker.Reading(keyOf("gpu"))
 		x.end()
 		x.lead()
@@ -35,7 +35,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
-		x.take(job(3, "queued", "gpu")) // late
+		x.accept(job(3, "queued", "gpu")) // late
 		x.want("gpu", 2)
 		if *after.Signals[1].Idle != 3 {
 			t.Errorf("slack is %d, want 3", *after.Signals[1].Idle)
@@ -54,7 +54,7 @@ func TestAKillLosesNoAcceptedEvent(t *testing.T) {
 		for i := range int64(500) {
 			d := job(i, "queued", "gpu")
 			d.GUID = fmt.Sprint("a", i)
-			x.take(d)
+			x.accept(d)
 			x.gh.event(d, 202)
 			if i%10 == 0 {
 				wait(20 * time.Millisecond)
@@ -113,7 +113,7 @@ func TestADeliveryThatSomebodyElseAcceptedIsTakenIn(t *testing.T) {
 		defer x.end()
 		wait(10 * time.Minute)
 		d := job(1, "queued", "gpu")
-		x.take(d)
+		x.accept(d)
 		x.gh.event(d, 202)
 		x.gh.event(job(2, "queued", "gpu"), 200)
 		wait(2 * time.Minute)
@@ -152,7 +152,7 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.tracker.AtMax(keyOf("gpu"), false)
-		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
 		x.gh.edit(func() {
 			x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Labels: []string{"gpu"}}, {ID: 4, Status: "queued", Labels: []string{"other"}}}
 		})

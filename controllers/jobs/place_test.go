@@ -272,7 +272,7 @@ func (x *place) record(_ context.Context, _ string, events []scaleset.JobEvent) 
 	return nil
 }
 
-func (x *place) take(events ...webhook.Delivery) {
+func (x *place) accept(events ...webhook.Delivery) {
 	x.t.Helper()
 	for _, d := range events {
 		if err := x.tracker.Accept(x.t.Context(), d); err != nil {

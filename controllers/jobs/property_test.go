@@ -133,7 +133,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 				r.Shuffle(len(deliveries), func(i, j int) { deliveries[i], deliveries[j] = deliveries[j], deliveries[i] })
 				waiting := map[string]map[int64]bool{"gpu": {}, "cpu": {}}
 				for _, d := range deliveries {
-					x.take(d.of.event(d.action))
+					x.accept(d.of.event(d.action))
 					if d.action == "queued" && d.of.now() == "queued" {
 						waiting[d.of.label][d.of.id] = true
 					}
@@ -183,7 +183,7 @@ func TestTenThousandWaitingJobsAreSmall(t *testing.T) {
 			id += 1 + r.Int64N(10_000)
 			d := job(id, "queued", "gpu")
 			d.Repository.FullName = fmt.Sprintf("acme/service-%d", r.IntN(500))
-			x.take(d)
+			x.accept(d)
 		}
 		wait(5 * time.Second)
 		config := x.config("gpu-jobs")
@@ -195,7 +195,7 @@ func TestTenThousandWaitingJobsAreSmall(t *testing.T) {
 	})
 }
 
-func BenchmarkTake(b *testing.B) {
+func BenchmarkAccept(b *testing.B) {
 	t := &testing.T{}
 	objects := []*v1alpha1.RunnerPool{}
 	x := newPlace(t, connOf("acme", "acme"))

@@ -36,7 +36,7 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 		wait(2 * time.Minute)
 		began := time.Now()
 		for i := range int64(100) {
-			x.take(job(i, "queued", "gpu"))
+			x.accept(job(i, "queued", "gpu"))
 			wait(200 * time.Millisecond)
 		}
 		if n := len(x.written("acme-deliveries")); n > 5 {
@@ -51,7 +51,7 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 			t.Errorf("the last look began at %v", c.Looked)
 		}
 		x.edit(func() { x.broken = fmt.Errorf("etcd is full") })
-		x.take(job(1000, "queued", "gpu"))
+		x.accept(job(1000, "queued", "gpu"))
 		stuck := time.Now()
 		wait(time.Minute)
 		x.mu.Lock()
@@ -77,7 +77,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
 		wait(time.Minute)
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(time.Minute)
 		x.end()
 		before := x.cursor()
@@ -88,7 +88,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 		x.gh.edit(func() { x.gh.payloads[1] = []byte("") }) // GitHub has it sent again, which fails too
 		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindUnavailable, "reading", 502, 0, "away", nil) })
 		x.lead()
-		x.take(job(2, "queued", "gpu"))
+		x.accept(job(2, "queued", "gpu"))
 		wait(10 * time.Minute)
 		x.kill()
 		if diff := cmp.Diff(before, x.cursor()); diff != "" {
@@ -135,7 +135,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		c := x.tracker.account.conns[keyOf("acme")]
 		x.gh.edit(func() {
 			x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
@@ -149,7 +149,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x.gh.edit(func() { x.gh.fails = nil })
 		d := job(2, "queued", "gpu")
 		d.Repository.FullName = "acme/api"
-		x.take(d)
+		x.accept(d)
 		wait(8 * time.Minute)
 		x.want("gpu", 0) // GitHub lists neither
 		x.tracker.mu.Lock()
@@ -172,7 +172,7 @@ func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 		for i := range int64(10) {
 			d := job(i, "queued", "gpu")
 			d.Repository.FullName = []string{"acme/a", "acme/z"}[i%2]
-			x.take(d)
+			x.accept(d)
 		}
 		wait(10 * time.Minute)
 		x.want("gpu", 5) // those of acme/a stay
@@ -197,7 +197,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }))
 				x.lead()
 				defer x.end()
-				x.take(job(1, "queued", "gpu"))
+				x.accept(job(1, "queued", "gpu"))
 				x.gh.mu.Lock()
 				x.gh.slow = map[string]error{"acme/web": err}
 				x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
@@ -250,7 +250,7 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 				push := webhook.Delivery{GUID: "p", Event: "push", Branch: "main", At: time.Now()}
 				for _, e := range []*webhook.Delivery{&d, &done, &push} {
 					e.Connection, e.Repository.FullName = keyOf(tc.conn.Name), tc.repo
-					x.take(*e)
+					x.accept(*e)
 				}
 				wait(time.Second)
 				x.want("gpu", tc.want)
@@ -287,7 +287,7 @@ func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 				defer x.end()
 				d := job(1, "in_progress", "gpu", "gpu-1")
 				d.Job.RunnerID, d.Repository.FullName = tc.id, tc.repo
-				x.take(d)
+				x.accept(d)
 				wait(time.Second)
 				x.want("gpu", tc.want)
 				if len(x.recorded) != int(tc.want) {
@@ -312,7 +312,7 @@ func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
 			x.gh.event(d, []int{202, 503}[i%2])
 			x.gh.edit(func() { x.gh.deliveries[i].InstallationID = []int64{70, 71}[i/10] })
 			if i%2 == 0 {
-				x.take(d)
+				x.accept(d)
 			}
 		}
 		wait(5 * time.Minute)
@@ -351,7 +351,7 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 		x.lead()
 		defer x.end()
 		for i := range int64(50) {
-			x.take(job(i, "queued", "gpu"))
+			x.accept(job(i, "queued", "gpu"))
 		}
 		wait(time.Minute)
 		x.mu.Lock()
@@ -376,7 +376,7 @@ func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
 		x.lead()
-		x.take(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
 		wait(2 * time.Second)
 		x.tracker.mu.Lock() // as if another process had written both
 		for id, s := range map[int64]reservation.State{1: reservation.Running, 2: reservation.Waiting} {
@@ -411,7 +411,7 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 		}
 		x.tracker.mu.Unlock()
 		x.gh.mu.Unlock()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(7 * time.Minute)
 		x.want("gpu", 0)
 		wait(3 * time.Hour)
@@ -427,9 +427,9 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("cpu"))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(30 * time.Minute)
-		x.take(job(2, "queued", "gpu"), job(3, "queued", "gpu"), job(3, "in_progress", "gpu", "vm-1"), job(4, "queued", "gpu"), job(4, "completed", "gpu"),
+		x.accept(job(2, "queued", "gpu"), job(3, "queued", "gpu"), job(3, "in_progress", "gpu", "vm-1"), job(4, "queued", "gpu"), job(4, "completed", "gpu"),
 			job(5, "waiting", "gpu"), job(6, "queued", "ubuntu-latest"), job(2, "queued", "gpu"), job(5, "queued", "gpu"))
 		wait(31 * time.Minute)
 		x.setPool(poolOf("gpu"))
@@ -438,7 +438,7 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		x.setPool(poolOf("gpu"))
 		x.want("gpu", 2)
 		for i := range int64(3 * maxUnmatched) {
-			x.take(job(100+i, "queued", "nobodys"))
+			x.accept(job(100+i, "queued", "nobodys"))
 		}
 		if n := len(x.tracker.account.spaces[spaceKey{ns, ns}].unmatched); n != maxUnmatched {
 			t.Errorf("%d jobs are remembered that no pool is for", n)
@@ -470,7 +470,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "big-1"), job(2, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "big-1"), job(2, "queued", "gpu"))
 		list := rest.JobList{Complete: true, At: time.Now(), Jobs: []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}}
 		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", list)
 		x.want("big", 1)
@@ -486,10 +486,10 @@ func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.tracker.AtMax(keyOf("gpu"), false)
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		wait(61 * time.Minute)
 		x.want("gpu", 0)
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("gpu", 1)
 	})
 }
@@ -499,12 +499,12 @@ func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("spare", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "spare"} }))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
-		x.take(job(1, "queued", "gpu")) // whoever acts may have it now
+		x.accept(job(1, "queued", "gpu")) // whoever acts may have it now
 		x.want("gpu", 1)
 		x.want("spare", 1)
-		x.take(job(1, "completed", "gpu"))
+		x.accept(job(1, "completed", "gpu"))
 		x.want("gpu", 0)
 		x.want("spare", 0)
 	})
@@ -515,7 +515,7 @@ func TestPoolsWithoutWebhooksHaveNothingToSay(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand = v1alpha1.DemandSpec{} }))
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		if r := x.tracker.Reading(keyOf("gpu")); !r.Known || len(r.Signals) != 0 {
 			t.Errorf("%+v", r)
 		}
@@ -533,7 +533,7 @@ func TestThereIsABoundOfJobs(t *testing.T) {
 		x.lead()
 		defer x.end()
 		for i := range int64(reservation.MaxJobs + 5) {
-			x.take(job(i, "queued", "gpu"))
+			x.accept(job(i, "queued", "gpu"))
 		}
 		x.want("gpu", reservation.MaxJobs)
 		want := "20000 waiting, 0 running, and no room for 5 more"
@@ -544,7 +544,7 @@ func TestThereIsABoundOfJobs(t *testing.T) {
 		x.gh.fails = nil
 		x.gh.jobs["acme/web"] = []rest.Job{{ID: reservation.MaxJobs + 3, Status: "queued", Labels: []string{"gpu"}}}
 		x.gh.mu.Unlock()
-		x.take(job(1, "completed", "gpu"))
+		x.accept(job(1, "completed", "gpu"))
 		wait(20 * time.Minute)
 		x.want("gpu", 1)
 	})
@@ -574,7 +574,7 @@ func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
 		x.lead()
 		defer x.end()
 		for i, repository := range []string{"other/web", "acme/web"} { // the webhook's repositories are for jobs
-			x.take(webhook.Delivery{GUID: fmt.Sprint(i), Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: repository}})
+			x.accept(webhook.Delivery{GUID: fmt.Sprint(i), Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: repository}})
 		}
 		if got := *x.tracker.Reading(keyOf("gpu")).Signals[1].Idle; got != 1 {
 			t.Errorf("%d idle runners, want 1", got)

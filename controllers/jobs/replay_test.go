@@ -21,7 +21,7 @@ func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 		defer x.end()
 		happened := time.Now()
 		replay := func(guid, identity string) {
-			x.take(webhook.Delivery{
+			x.accept(webhook.Delivery{
 				GUID: guid, Identity: identity, Happened: happened, Connection: keyOf("acme"), Event: "push", Branch: "main",
 				At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"},
 			})

@@ -31,7 +31,7 @@ func TestTheFirstEventActsAtOnce(t *testing.T) {
 			x.queue.Done(r)
 		}
 		began := time.Now()
-		x.take(job(1, "queued", "GPU"))
+		x.accept(job(1, "queued", "GPU"))
 		x.want("gpu", 1)
 		if x.queue.Len() != 1 {
 			t.Error("the pool isn't woken at once")
@@ -48,7 +48,7 @@ func TestAStormCostsOneWriteASecond(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("cpu"))
 		x.lead()
 		for i := range int64(5000) {
-			x.take(job(i, "queued", []string{"gpu", "cpu"}[i%2]))
+			x.accept(job(i, "queued", []string{"gpu", "cpu"}[i%2]))
 			if i%5 == 0 {
 				wait(5 * time.Millisecond)
 			}
@@ -129,7 +129,7 @@ func TestAJobGoesWhereItsRunnerIs(t *testing.T) {
 				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("gpu-1", "gpu"), runnerOf("big-1", "big"))
 				x.lead()
 				defer x.end()
-				x.take(tc.events()...)
+				x.accept(tc.events()...)
 				x.want("gpu", tc.gpu)
 				x.want("big", tc.big)
 			})
@@ -153,7 +153,7 @@ func TestNothingIsTakenBeforeItIsKnownWhoseItIs(t *testing.T) {
 		if err := x.tracker.Accept(t.Context(), d); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("an unknown connection's event: %v", err)
 		}
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.end()
 		if err := x.tracker.Accept(t.Context(), job(1, "queued", "gpu")); !errors.Is(err, webhook.ErrNotReady) {
 			t.Errorf("who has ended says %v", err)
@@ -167,7 +167,7 @@ func TestAtMaxNothingExpires(t *testing.T) {
 		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindForbidden, "listing", 403, 0, "no", nil) })
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.tracker.AtMax(keyOf("gpu"), true)
 		wait(5 * time.Hour)
 		x.want("gpu", 1)
@@ -190,10 +190,10 @@ func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 		})
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("secret", 1)
 		wait(time.Second)
-		x.take(job(2, "queued", "gpu"))
+		x.accept(job(2, "queued", "gpu"))
 		x.want("gpu", 1)
 		wait(2 * time.Minute)
 		x.want("secret", 0)
@@ -214,7 +214,7 @@ func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 		if _, err := x.tracker.reconcileConnection(t.Context(), reconcile.Request{NamespacedName: keyOf("other")}); err != nil {
 			t.Fatal(err)
 		}
-		x.take(job(1, "queued", "web"))
+		x.accept(job(1, "queued", "web"))
 		x.want("web", 0)
 	})
 }
@@ -226,7 +226,7 @@ func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 		x.gh.edit(func() { x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}} })
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("gpu", 1)
 		if err := x.api.Delete(t.Context(), poolOf("gpu")); err != nil {
 			t.Fatal(err)
@@ -246,15 +246,15 @@ func TestObserversCountWhatOthersRun(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), watching)
 		x.lead()
 		defer x.end()
-		x.take(job(1, "queued", "gpu"))
+		x.accept(job(1, "queued", "gpu"))
 		x.want("gpu", 1)
 		x.want("watching", 1)
-		x.take(job(1, "in_progress", "gpu", "arc-1"))
+		x.accept(job(1, "in_progress", "gpu", "arc-1"))
 		x.want("gpu", 0)
 		x.want("watching", 1)
 		x.tracker.Retain(keyOf("watching"), func(string) bool { return false })
 		x.want("watching", 1)
-		x.take(job(1, "completed", "gpu", "arc-1"))
+		x.accept(job(1, "completed", "gpu", "arc-1"))
 		x.want("watching", 0)
 	})
 }
@@ -268,9 +268,9 @@ func TestWhoHasAJobIsRecorded(t *testing.T) {
 		defer x.end()
 		d := job(1, "in_progress", "gpu", "gpu-1")
 		d.Job.StartedAt = time.Now().Add(-time.Second)
-		x.take(d, d, job(2, "in_progress", "inset", "inset-1"), job(3, "in_progress", "gpu", "vm-1"))
+		x.accept(d, d, job(2, "in_progress", "inset", "inset-1"), job(3, "in_progress", "gpu", "vm-1"))
 		wait(10 * time.Second)
-		x.take(job(1, "completed", "gpu", "gpu-1"))
+		x.accept(job(1, "completed", "gpu", "gpu-1"))
 		wait(time.Second)
 		want := []scaleset.JobEvent{
 			{Type: scaleset.JobStarted, JobID: "1", Repository: "acme/web", RunnerID: 7, RunnerName: "gpu-1", At: d.Job.StartedAt},
@@ -338,9 +338,9 @@ func TestSlackEnds(t *testing.T) {
 		defer x.end()
 		idle := func() int32 { return *x.tracker.Reading(keyOf("gpu")).Signals[0].Idle }
 		d := webhook.Delivery{GUID: "a", Connection: keyOf("acme"), Event: "pull_request", Action: "opened", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}}
-		x.take(d, d)
+		x.accept(d, d)
 		d.GUID = "b"
-		x.take(d)
+		x.accept(d)
 		if idle() != 4 {
 			t.Errorf("two events give %d idle runners, want 4", idle())
 		}
@@ -349,7 +349,7 @@ func TestSlackEnds(t *testing.T) {
 			t.Errorf("after a minute they give %d", idle())
 		}
 		d.GUID = "late" // it was sent a minute ago
-		x.take(d)
+		x.accept(d)
 		if idle() != 0 {
 			t.Errorf("a late one gives %d", idle())
 		}

@@ -26,8 +26,8 @@ const (
 	compareInterval, compareMost = 30 * time.Second, 5
 	// suspectMost is how many of them may be suspects, so that others have their turn; suspectTries is how often one is tried that is refused.
 	suspectMost, suspectTries = 3, 3
-	// doubtAfter is how long a job waits without news before it is looked for, and runs before.
-	doubtAfter, doubtRunningAfter = 5 * time.Minute, 30 * time.Minute
+	// compareAfter is how long a job waits without news before it is looked for, and runs before.
+	compareAfter, compareRunningAfter = 5 * time.Minute, 30 * time.Minute
 	// suspectAfter is when a repository is looked at whose jobs may be with the wrong pool: GitHub's lists lag behind.
 	suspectAfter = reservation.Settle + 5*time.Second
 	// listAge is how old a list may be, and listTimeout how long one may take: of each unfinished run, the jobs are listed.
@@ -36,8 +36,8 @@ const (
 	minRepositoryBackoff = time.Minute
 )
 
-// doubtful returns the repositories that are to be compared with GitHub by a connection.
-func (a *account) doubtful(c *connection, now time.Time) []string {
+// toCompare returns the repositories that are to be compared with GitHub by a connection.
+func (a *account) toCompare(c *connection, now time.Time) []string {
 	var list []string
 	for repository, due := range c.suspects {
 		if len(list) < suspectMost && !now.Before(due) && !now.Before(c.backingOff[repository].until) {
@@ -52,7 +52,7 @@ func (a *account) doubtful(c *connection, now time.Time) []string {
 		if p.conn != c.key || !p.saved.loaded {
 			continue
 		}
-		for _, repository := range p.ledger.Doubtful(now.Add(-doubtAfter), now.Add(-doubtRunningAfter), compareMost+len(c.backingOff)) {
+		for _, repository := range p.ledger.Silent(now.Add(-compareAfter), now.Add(-compareRunningAfter), compareMost+len(c.backingOff)) {
 			if len(list) < compareMost && !slices.Contains(list, repository) && !now.Before(c.backingOff[repository].until) {
 				list = append(list, repository)
 			}
@@ -61,10 +61,10 @@ func (a *account) doubtful(c *connection, now time.Time) []string {
 	return list
 }
 
-// reconcileComparison makes the jobs of doubtful repositories those that GitHub lists. Those that can't be listed now are tried again.
+// reconcileComparison makes the jobs of repositories to compare those that GitHub lists. Those that can't be listed now are tried again.
 func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (reconcile.Result, error) {
 	k.mu.Lock()
-	repositories := k.account.doubtful(c, k.Now())
+	repositories := k.account.toCompare(c, k.Now())
 	k.mu.Unlock()
 	if len(repositories) == 0 {
 		return after(compareInterval), nil

@@ -247,7 +247,7 @@ func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) 
 func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
 	key := keyOf(in.Pool)
 	before := l.entries[key]
-	l.take(key)
+	l.remove(key)
 	in.Usage = policy.Usage{}
 	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
 	for _, g := range policy.GroupsOf(in.Pool) {
@@ -297,13 +297,13 @@ func (l *ledger) drop(key types.NamespacedName) []types.NamespacedName {
 		return nil
 	}
 	sharers := l.sharers(key, known.in.Pool)
-	l.take(key)
+	l.remove(key)
 	delete(l.entries, key)
 	return sharers
 }
 
-// take takes a pool out of its groups.
-func (l *ledger) take(key types.NamespacedName) {
+// remove removes a pool from its groups.
+func (l *ledger) remove(key types.NamespacedName) {
 	known := l.entries[key]
 	if known == nil {
 		return

@@ -81,7 +81,7 @@ func TestClaimsOfNoUseAreDeleted(t *testing.T) {
 	b := newBench(t)
 	b.change(withCache)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	busy := b.runners()[0]
 	b.claim(0, busy.Name+"/"+string(busy.UID), "1Gi", 2*time.Hour)
@@ -105,7 +105,7 @@ func TestClaimsOfNoUseAreDeleted(t *testing.T) {
 	if got := b.claims(); len(got) != 1 {
 		t.Errorf("the claim of a runner that is there: %v", got)
 	}
-	told := b.told()
+	told := b.allEvents()
 	for _, want := range []string{"claim corral-cache-linux-1 of the cache is deleted: no runner took it for 1h0m0s", "another class, size or access mode"} {
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("not told: %s in %v", want, told)
@@ -128,7 +128,7 @@ func TestAClaimOfNoUseThatMayNotBeDeletedHoldsUpNoPool(t *testing.T) {
 		return c.Delete(ctx, o, opts...)
 	}})
 	b.reconcile()
-	if told := strings.Join(b.told(), "\n"); !strings.Contains(told, "Warning CacheKept claim corral-cache-linux-0 of the cache may not be deleted, although no runner took it for 1h0m0s") {
+	if told := strings.Join(b.allEvents(), "\n"); !strings.Contains(told, "Warning CacheKept claim corral-cache-linux-0 of the cache may not be deleted, although no runner took it for 1h0m0s") {
 		t.Errorf("told: %s", told)
 	}
 	if diff := cmp.Diff([]string{"corral-cache-linux-0"}, b.claims()); diff != "" {
@@ -145,7 +145,7 @@ func TestAPoolWhoseRunnersWaitForClaimsTakesInNoMore(t *testing.T) {
 		b.change(withCache)
 		b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Cache.OnMissing = missing })
 		b.start()
-		b.words.Assigned = 3
+		b.snapshot.Assigned = 3
 		b.reconcile()
 		waiting := b.runners()[0]
 		waiting.Status.Cause, waiting.Status.Reason = v1alpha1.CauseCache, "none is free"

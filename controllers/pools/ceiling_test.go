@@ -42,14 +42,14 @@ func heldShare(t *testing.T, gathers bool) {
 	if gathers {
 		b.Gathered = kube.Gather(2*time.Second, 25, func() time.Time { return b.now })
 	}
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.reconcile()
 	b.now = b.now.Add(20 * time.Second)
 	b.reconcile()
 	b.now = b.now.Add(20 * time.Second)
 	b.reconcile()
 	// jobs are done
-	b.words.Assigned = 0
+	b.snapshot.Assigned = 0
 	for _, r := range b.runners() {
 		r.Finalizers = nil
 		must(t, b.Client.Update(t.Context(), &r))
@@ -65,7 +65,7 @@ func heldShare(t *testing.T, gathers bool) {
 		t.Fatalf("%+v", a.Answer)
 	}
 	b.put("p", brokenModule)
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.now = b.now.Add(time.Second)
 	b.reconcile()
 	if n := len(b.runners()); n > 0 {
@@ -108,7 +108,7 @@ func TestAPoolThatIsAskedInVainGoesNoFurther(t *testing.T) {
 		t.Fatal(d)
 	}
 	b.Policies.Put(policy.Elsewhere(source, rules.Facts(), &busy{t: t, b: b, rules: rules, grants: []int32{1, 2, 4}}), source)
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.reconcile()
 	if n := len(b.runners()); n > 0 {
 		t.Errorf("%d runners here and 4 granted elsewhere, under a ceiling of 4; announced %d", n, b.lastAnnounced())

@@ -38,7 +38,7 @@ func (b *bench) share() func(namespaces ...string) {
 func TestAPoolThatIsNotAllowedItsConnectionDoesNothing(t *testing.T) {
 	b := newBench(t)
 	b.share()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	sets := &v1alpha1.ScaleSetList{}
 	must(t, b.Client.List(t.Context(), sets))
@@ -59,9 +59,9 @@ func TestAPoolWarnsOfAConnectionElsewhereThatIsNotReady(t *testing.T) {
 	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "platform", Name: "main"}, conn))
 	conditions.MarkFalse(conn, v1alpha1.ReadyCondition, v1alpha1.CredentialsRefusedReason, "401")
 	must(t, b.Client.Update(t.Context(), conn))
-	b.told()
+	b.allEvents()
 	b.reconcile()
-	if told := strings.Join(b.told(), "\n"); !strings.Contains(told, `Warning ConnectionNotReady GitHubConnection "main" is not ready: CredentialsRefused`) {
+	if told := strings.Join(b.allEvents(), "\n"); !strings.Contains(told, `Warning ConnectionNotReady GitHubConnection "main" is not ready: CredentialsRefused`) {
 		t.Errorf("told %q", told)
 	}
 }
@@ -71,7 +71,7 @@ func TestWithdrawnConsentLetsRunnersFinish(t *testing.T) {
 	allow := b.share()
 	allow("ci")
 	b.start()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	if n := len(b.runners()); n != 3 {
 		t.Fatalf("%d runners", n)

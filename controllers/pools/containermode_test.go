@@ -30,7 +30,7 @@ func TestRunnersAreOfTheTemplateWithTheMode(t *testing.T) {
 	b := newBench(t)
 	b.change(jobsAsPods(&v1alpha1.WorkVolumeClaim{Size: "1Gi"}))
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	p := b.pool()
 	want, err := podspec.Template(p)
@@ -80,7 +80,7 @@ func TestAMissingServiceAccountIsWaitedFor(t *testing.T) {
 	b := newBench(t)
 	b.change(jobsAsPods(&v1alpha1.WorkVolumeClaim{Size: "1Gi"}))
 	b.refusal = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New(`error looking up service account ci/linux-hooks: serviceaccount "linux-hooks" not found`))
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	p := b.pool()
 	valid := conditions.Get(p, v1alpha1.TemplateValidCondition)

@@ -16,8 +16,8 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 )
 
-// told is a reading of a webhook that tells of jobs, and of idle runners.
-func told(jobs, idle int32) demand.Reading {
+// webhookReading is a reading of a webhook that tells of jobs, and of idle runners.
+func webhookReading(jobs, idle int32) demand.Reading {
 	return demand.Reading{Known: true, Signals: []demand.Signal{
 		{Name: "webhook", Jobs: &jobs, Reason: "jobs wait"}, {Name: "pushes", Idle: &idle, Reason: "somebody pushed"},
 	}}
@@ -49,10 +49,10 @@ func TestTheLargestSourceOfJobsCounts(t *testing.T) {
 	b := newBench(t)
 	b.start()
 	b.declare(func(*v1alpha1.RunnerPoolSpec) {})
-	b.words.Assigned = 2
-	b.reading = told(3, 1)
+	b.snapshot.Assigned = 2
+	b.reading = webhookReading(3, 1)
 	b.wantDecided(4, "3 jobs (webhook: jobs wait) + 1 idle (pushes: somebody pushed)")
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.wantDecided(5, "4 jobs (scaleSet: assigned by GitHub)")
 	if s := b.pool().Status; len(s.Demand) != 3 || s.GetJobs() != 4 {
 		t.Errorf("status: %d jobs, %+v", s.GetJobs(), s.Demand)
@@ -60,7 +60,7 @@ func TestTheLargestSourceOfJobsCounts(t *testing.T) {
 	if jobs, limit := testutil.ToFloat64(demandGauge.WithLabelValues("ci", "linux", "webhook", "jobs")), testutil.ToFloat64(limitGauge.WithLabelValues("ci", "linux", "max")); jobs != 3 || limit != 5 {
 		t.Errorf("the metrics say %v jobs by webhook, max %v", jobs, limit)
 	}
-	b.reading = told(9, 0)
+	b.reading = webhookReading(9, 0)
 	b.wantDecided(5, "9 jobs (webhook: jobs wait), bounded by max 5")
 	if !b.atMax {
 		t.Error("the account of jobs isn't told that the pool is at its max")
@@ -74,12 +74,12 @@ func TestAPoolWithoutAScaleSetServesWhatItIsTold(t *testing.T) {
 	if n := len(b.runners()); n != 0 {
 		t.Errorf("%d runners before anything was heard", n)
 	}
-	b.reading = told(2, 0)
+	b.reading = webhookReading(2, 0)
 	b.wantDecided(2, "2 jobs (webhook: jobs wait)")
 	if list := b.runners(); len(list) != 2 || list[0].Spec.REST == nil || list[0].Spec.ScaleSetID != 0 {
 		t.Errorf("runners: %+v", list)
 	}
-	b.reading = told(0, 0)
+	b.reading = webhookReading(0, 0)
 	b.now = b.now.Add(time.Hour)
 	b.wantDecided(0, "0 jobs")
 }
@@ -100,7 +100,7 @@ func TestJobsDoNotExpireForWantOfRunners(t *testing.T) {
 			b := newBench(t)
 			b.start()
 			b.declare(tc.do)
-			b.reading, b.atMax = told(tc.jobs, 0), !tc.want
+			b.reading, b.atMax = webhookReading(tc.jobs, 0), !tc.want
 			b.reconcile()
 			if b.atMax != tc.want {
 				t.Errorf("jobs expire: %t", !b.atMax)
@@ -146,7 +146,7 @@ func TestWarmRunnersEndWithoutJobs(t *testing.T) {
 	b.wantDecided(2, "+ 2 idle")
 	b.now = b.now.Add(2 * time.Minute)
 	b.wantDecided(0, "0 jobs")
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.wantDecided(3, "1 job + 2 idle")
 }
 
@@ -157,7 +157,7 @@ func TestBehaviorPacesThePool(t *testing.T) {
 		p.Spec.Scale.Behavior = &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{{Type: v1alpha1.ScalePods, Value: 2, PeriodSeconds: 60}}}}
 	})
 	b.reconcile()
-	b.words.Assigned = 5
+	b.snapshot.Assigned = 5
 	if n, why := b.decided(); n != 2 || !strings.HasPrefix(why, "5 jobs; ") {
 		t.Errorf("%d are desired: %s", n, why)
 	}
@@ -170,7 +170,7 @@ func TestBehaviorPacesThePool(t *testing.T) {
 func TestAnObserverActsOnNothing(t *testing.T) {
 	b := newBench(t)
 	b.declare(func(s *v1alpha1.RunnerPoolSpec) { s.Mode = v1alpha1.Observe })
-	b.reading = told(3, 0)
+	b.reading = webhookReading(3, 0)
 	b.reading.Actual = &demand.Actual{Runners: 7, Busy: 2}
 	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 	must(t, err)

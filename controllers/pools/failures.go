@@ -28,10 +28,10 @@ import (
 
 // Bounds of what the status of a pool has of a runner that failed: of texts in bytes, and of taints.
 const (
-	maxReason    = 300
-	maxLastWords = 500
-	maxTaint     = 100
-	maxTaints    = 3
+	maxReason = 300
+	maxLog    = 500
+	maxTaint  = 100
+	maxTaints = 3
 )
 
 // isToRetry reports whether somebody asked for another attempt that no pass has acted on.
@@ -82,7 +82,7 @@ func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 		Node: f.Node,
 	}
 	if f.Exit != nil {
-		exit := v1alpha1.RunnerExit{Code: f.Exit.Code, Reason: f.Exit.Reason, Signal: f.Exit.Signal, Message: wording.TruncateStart(f.Exit.Message, maxLastWords)}
+		exit := v1alpha1.RunnerExit{Code: f.Exit.Code, Reason: f.Exit.Reason, Signal: f.Exit.Signal, Message: wording.TruncateStart(f.Exit.Message, maxLog)}
 		for _, t := range f.Exit.Taints[:min(len(f.Exit.Taints), maxTaints)] {
 			exit.Taints = append(exit.Taints, wording.Truncate(t, maxTaint))
 		}

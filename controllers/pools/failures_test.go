@@ -102,7 +102,7 @@ func TestAFailureInTheStatusIsSmall(t *testing.T) {
 func TestARunnerThatThePoolGivesUpIsAFailureToo(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.put("p", deny("runner:1"))
 	b.reconcile()
@@ -121,7 +121,7 @@ func TestARunnerThatFailedIsNotReplacedBeforeItsFailureIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.start()
-			b.words.Assigned, b.uncounted = 1, true
+			b.snapshot.Assigned, b.uncounted = 1, true
 			b.reconcile()
 			crashed := b.runners()[0]
 			crashed.Status.StartedAt, crashed.Status.EndedAt = &metav1.Time{Time: b.now}, &metav1.Time{Time: b.now}
@@ -176,7 +176,7 @@ func (b *bench) retry(value string) {
 func TestAPoolThatIsAskedToTriesAgainAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.fail(3, v1alpha1.CauseCrash)
 	b.reconcile()
 	if n := len(b.runners()); n != 0 || conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
@@ -213,13 +213,13 @@ func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
 	good := b.edit("runner:2")
 	b.reconcile()
 	b.fail(3, v1alpha1.CauseImagePull)
-	b.told()
+	b.allEvents()
 	b.reconcile()
 	b.reconcile()
 	if b.phase() != v1alpha1.UpdateRolledBack {
 		t.Fatal(b.phase())
 	}
-	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "; update to revision") || !strings.Contains(told, "; the update to revision "+b.pool().Status.Revision+" was rolled back") {
+	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "; update to revision") || !strings.Contains(told, "; the update to revision "+b.pool().Status.Revision+" was rolled back") {
 		t.Errorf("told %s", told)
 	}
 	b.runAll()
@@ -267,7 +267,7 @@ func TestAPoolKeepsOnePodForItsTime(t *testing.T) {
 	b.start()
 	b.keep(7, 5*time.Minute)
 	last := b.keep(3, 9*time.Minute)
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if got := b.kept(); got != last {
 		t.Errorf("%s are kept, want %s", got, last)

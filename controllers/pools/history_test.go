@@ -70,7 +70,7 @@ func isHistory(obj client.Object) bool {
 // after lets time pass and jobs come or go.
 func (s *scribe) after(d time.Duration, jobs int) {
 	s.t.Helper()
-	s.now, s.words.Assigned = s.now.Add(d), jobs
+	s.now, s.snapshot.Assigned = s.now.Add(d), jobs
 	s.reconcile()
 }
 
@@ -109,8 +109,8 @@ func (s *scribe) tells(want ...string) {
 	}
 }
 
-// told lists the events of a reason.
-func (s *scribe) told(reason string) int {
+// count counts the events of a reason since the last call.
+func (s *scribe) count(reason string) int {
 	n, recorded := 0, s.Events.(*events.FakeRecorder).Events
 	for len(recorded) > 0 {
 		if strings.Contains(<-recorded, reason) {
@@ -155,7 +155,7 @@ func TestAnIdlePoolWritesNothing(t *testing.T) {
 	s.costs(0, 0)
 	s.memory.drop(key) // the process starts again
 	for _, state := range []bool{false, true} {
-		s.words.Known = state
+		s.snapshot.Known = state
 		for range 100 {
 			s.after(time.Second, 0)
 		}
@@ -222,7 +222,7 @@ func TestAConfigMapOfSomebodyElseIsLeftAlone(t *testing.T) {
 	if s.writes != 0 || s.reads > 11 || s.config().Data[explain.HistoryKey] != "mine" {
 		t.Errorf("%d writes, %d reads, %v", s.writes, s.reads, s.config().Data)
 	}
-	if n := s.told(historyNotKept); n != 1 {
+	if n := s.count(historyNotKept); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 	must(t, s.Client.Delete(t.Context(), s.config()))
@@ -242,7 +242,7 @@ func TestAHistoryOfAFormerPoolIsWaitedFor(t *testing.T) {
 	s.writes = 0
 	s.start()
 	s.after(time.Minute, 2)
-	if s.writes != 0 || s.told(historyNotKept) != 0 {
+	if s.writes != 0 || s.count(historyNotKept) != 0 {
 		t.Errorf("%d writes", s.writes)
 	}
 }

@@ -36,7 +36,7 @@ type leaving struct {
 
 func (l leaving) total() int { return len(l.working) + l.ending }
 
-func (l leaving) words(deleted time.Time) string {
+func (l leaving) text(deleted time.Time) string {
 	return wording.Leaving(deleted, len(l.working), l.ending)
 }
 
@@ -69,7 +69,7 @@ func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1a
 		unmeasure(key)
 		setLeft(key, l.total())
 		l.project(pool, r.Now())
-		err = kube.Wait(v1alpha1.DrainingReason, recheck, "%s", l.words(pool.DeletionTimestamp.Time))
+		err = kube.Wait(v1alpha1.DrainingReason, recheck, "%s", l.text(pool.DeletionTimestamp.Time))
 	}
 	return attempt.Finish(ctx, kube.Done{}, err)
 }
@@ -112,12 +112,12 @@ func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	setLeft(key, l.total())
 	if wasKnown {
 		gone := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: l.uid}}
-		words := l.words(r.Now())
+		text := l.text(r.Now())
 		if len(l.working) > 0 {
-			words += ": " + wording.List(l.working, maxNamed)
+			text += ": " + wording.List(l.working, maxNamed)
 		}
-		r.Event(gone, corev1.EventTypeNormal, deletedEvent, words)
-		log.FromContext(ctx).Info("The pool is gone", "message", words)
+		r.Event(gone, corev1.EventTypeNormal, deletedEvent, text)
+		log.FromContext(ctx).Info("The pool is gone", "message", text)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func newPersistentPool(t *testing.T, spec *v1alpha1.PersistentSpec) (b *bench, b
 	b.declare(func(s *v1alpha1.RunnerPoolSpec) {
 		s.Registration, s.Lifetime, s.Persistent, s.Scale.Min = v1alpha1.RegisterREST, v1alpha1.LifetimePersistent, spec, new(int32(2))
 	})
-	b.reading = told(0, 0)
+	b.reading = webhookReading(0, 0)
 	b.reconcile()
 	for _, r := range b.runners() {
 		b.run(r)
@@ -70,7 +70,7 @@ func TestAPersistentRunnerThatHasWorkedLongEnoughIsReplacedBetweenTwoJobs(t *tes
 				r.Status.JobsDone = 3
 				must(t, b.Client.Status().Update(t.Context(), r))
 			}
-			b.reading = told(1, 0)
+			b.reading = webhookReading(1, 0)
 			b.reconcile()
 			if !b.stays(busy.Name) || b.stays(idle.Name) == tc.replace {
 				t.Fatalf("with a job: %t, without: %t", b.stays(busy.Name), b.stays(idle.Name))
@@ -114,20 +114,20 @@ func TestAPersistentRunnerThatIsPendingHoldsUpTheReplacementOfOthersUnlessItWait
 func TestAPersistentRunnerThatIsFreeAgainIsSurplusOrTakesTheNextJob(t *testing.T) {
 	b, busy, idle := newPersistentPool(t, nil)
 	b.declare(func(s *v1alpha1.RunnerPoolSpec) { s.Scale.Min = nil })
-	b.reading = told(2, 0)
+	b.reading = webhookReading(2, 0)
 	b.reconcile()
 	if n := len(b.runners()); n != 2 || b.pool().Status.Runners.Busy != 1 || !busy.Spec.REST.Persistent {
 		t.Fatalf("%d runners for two jobs: %+v", n, b.pool().Status.Runners)
 	}
 	busy.Status.Job.CompletedAt = &metav1.Time{Time: b.now}
 	must(t, b.Client.Status().Update(t.Context(), &busy))
-	b.reading = told(1, 0)
+	b.reading = webhookReading(1, 0)
 	b.reconcile()
 	if c := b.pool().Status.Runners; c.Idle != 2 || c.Finished != 0 || b.stays(idle.Name) {
 		t.Errorf("it is free: %+v, the one that waits for longer stays: %t", c, b.stays(idle.Name))
 	}
 	b.now = b.now.Add(time.Minute)
-	b.reading = told(0, 0)
+	b.reading = webhookReading(0, 0)
 	b.reconcile()
 	if b.stays(busy.Name) {
 		t.Error("it is surplus and stays")
@@ -139,7 +139,7 @@ func TestAnUpdateWaitsForThePersistentRunnersJob(t *testing.T) {
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template, p.Spec.Update.Strategy = template("runner:2"), v1alpha1.Recreate
 	})
-	b.reading = told(1, 0)
+	b.reading = webhookReading(1, 0)
 	b.reconcile()
 	if b.stays(idle.Name) || !b.stays(busy.Name) || b.pool().Status.Update == nil {
 		t.Fatalf("with a job: %t, without: %t, update %+v", b.stays(busy.Name), b.stays(idle.Name), b.pool().Status.Update)

@@ -201,11 +201,11 @@ func waitUntil(until, now time.Time) time.Duration {
 
 // reasons say by which rules an update is held.
 func reasons(list []policy.UpdateReason) string {
-	var words []string
+	var texts []string
 	for _, r := range head(list) {
-		words = append(words, r.Rule.Says(r.Message))
+		texts = append(texts, r.Rule.Says(r.Message))
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(texts, "; ")
 }
 
 // question is what corral.scaling is asked about the pool.

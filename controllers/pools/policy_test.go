@@ -46,7 +46,7 @@ func TestAPolicyBoundsAPool(t *testing.T) {
 	b := newBench(t)
 	b.put("p", limit(2, ""))
 	b.start()
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.reconcile()
 	d := b.pool().Status.Decision
 	if len(b.runners()) != 4 || b.lastAnnounced() != 2 || d.Limits.GetMax() != 2 || d.ID == "" || d.Digest == "" {
@@ -64,7 +64,7 @@ func TestAHardLimitHasJobsWait(t *testing.T) {
 	b := newBench(t)
 	b.put("p", limit(2, `, "hard": true`))
 	b.start()
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.reconcile()
 	if d := b.pool().Status.Decision; len(b.runners()) != 2 || d.Waiting != 2 {
 		t.Errorf("%d runners, decision %+v", len(b.runners()), d)
@@ -86,7 +86,7 @@ func TestWhatWasDecidedLastHoldsWhileAPolicyCannotBeAsked(t *testing.T) {
 	b.put("p", limit(2, ""))
 	b.start()
 	b.put("p", brokenModule)
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	check := func(when string) {
 		t.Helper()
@@ -136,7 +136,7 @@ func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	b := newBench(t)
 	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"reason\": \"ceiling\"}\n")
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if b.lastAnnounced() != 4 {
 		t.Fatalf("announced %d", b.lastAnnounced())
@@ -146,7 +146,7 @@ func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	if b.lastAnnounced() != 1 {
 		t.Errorf("announced %d", b.lastAnnounced())
 	}
-	b.words.Assigned = 0
+	b.snapshot.Assigned = 0
 	b.reconcile()
 	b.reconcile()
 	if b.lastAnnounced() != 1 {
@@ -191,7 +191,7 @@ func TestATimeThatMovesCausesNeitherWritesNorHaste(t *testing.T) {
 func TestAPoolThatPoliciesNeverDecidedOnStartsNothing(t *testing.T) {
 	b := newBench(t)
 	b.put("p", brokenModule)
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	b.reconcile()
 	if len(b.runners()) != 0 || b.announced != nil && b.lastAnnounced() != 0 {
@@ -220,7 +220,7 @@ func TestADeniedTemplateIsNotTakenAndTheFormerGoesOn(t *testing.T) {
 	b.start()
 	former := b.pool().Status.Revision
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	want := "False PolicyDenied: revision " + former + " goes on: spec.template.spec.containers[0].image: no [RunnerPolicy/ci/p corral.template.deny (p.rego:3)]; use another"
 	if r := b.readyReason(); r != want {
@@ -235,7 +235,7 @@ func TestADeniedTemplateIsNotTakenAndTheFormerGoesOn(t *testing.T) {
 func TestRunnersOfATemplateThatIsDeniedLaterEndUnlessTheyHaveAJob(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	b.runAll()
 	busy := b.runners()[0].Name
@@ -287,7 +287,7 @@ func TestADeniedTemplateStaysDeniedWhileThePolicyCannotBeAsked(t *testing.T) {
 	b := newBench(t)
 	b.start()
 	b.put("p", deny("runner:1"))
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.put("p", brokenModule)
 	b.reconcile()
@@ -305,13 +305,13 @@ func TestADeniedTemplateStaysDeniedWhileThePolicyCannotBeAsked(t *testing.T) {
 func TestAPolicyHoldsAnUpdate(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	former := b.pool().Status.Revision
 	b.put("p", "package corral.update\n\nrollout contains {\"hold\": true, \"reason\": \"it is Friday\"}\n")
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
 	b.reconcile()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	for _, r := range b.runners() {
 		if r.Spec.Revision != former {
@@ -323,7 +323,7 @@ func TestAPolicyHoldsAnUpdate(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 	b.Policies.Remove("RunnerPolicy/ci/p")
-	b.words.Assigned = 5
+	b.snapshot.Assigned = 5
 	b.reconcile()
 	if u := b.pool().Status.Update; u == nil || u.Phase != v1alpha1.UpdateRolling {
 		t.Errorf("the thaw: %+v", u)

@@ -144,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = outcome(o, d, done)
 		r.recordEvents(o, d, kube.ReasonOf(err, ""))
 		known.trouble = o.troubleAfter(err)
-		done.Elsewhere, done.Late = o.isLeft(known.trouble, done, err) || areUnloaded(d.failures, err), o.memory.trouble.untold && !known.trouble.untold
+		done.Elsewhere, done.Late = o.isLeft(known.trouble, done, err) || areUnloaded(d.failures, err), o.memory.trouble.unreported && !known.trouble.unreported
 	}
 	r.memory.commit(o.key(), known)
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))

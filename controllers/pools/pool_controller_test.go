@@ -47,7 +47,7 @@ var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
 type bench struct {
 	*Reconciler
 	t         *testing.T
-	words     scaleset.Snapshot
+	snapshot  scaleset.Snapshot
 	announced []int
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
@@ -60,14 +60,14 @@ type bench struct {
 	asked           int  // for newer counts
 	results         runners.Results
 	uncounted       bool // no failure is recorded yet
-	condemned       []v1alpha1.RunnerCause
+	ended           []v1alpha1.RunnerCause
 	wasOnline       bool // the runner that was doubted last
-	doubted         []string
+	suspects        []string
 	reading         demand.Reading // of what else tells of jobs
 	atMax           bool
 }
 
-func (b *bench) Snapshot(types.NamespacedName) (scaleset.Snapshot, bool) { return b.words, true }
+func (b *bench) Snapshot(types.NamespacedName) (scaleset.Snapshot, bool) { return b.snapshot, true }
 func (b *bench) Announce(_ types.NamespacedName, capacity int) {
 	b.announced = append(b.announced, capacity)
 }
@@ -79,12 +79,12 @@ func (b *bench) SinceLastPass(types.NamespacedName) runners.Results {
 }
 func (b *bench) HasFailed(types.NamespacedName, types.UID) bool { return !b.uncounted }
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Assessment) {
-	b.condemned = append(b.condemned, why.Cause)
+	b.ended = append(b.ended, why.Cause)
 }
 func (b *bench) SuspectSome(_ string, s poolstatus.Suspects, wereOnline map[string]bool, _ time.Time) {
 	for _, name := range s.Names {
 		b.wasOnline = wereOnline[name]
-		b.doubted = append(b.doubted, name)
+		b.suspects = append(b.suspects, name)
 	}
 }
 func (b *bench) Completion(types.NamespacedName, types.UID) (time.Time, bool) {
@@ -113,7 +113,7 @@ func newBench(t *testing.T) *bench {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"},
 		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
 	}
-	b := &bench{t: t, now: time.Unix(1_000_000, 0), words: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
+	b := &bench{t: t, now: time.Unix(1_000_000, 0), snapshot: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
 		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
@@ -217,7 +217,7 @@ func (b *bench) readyReason() string {
 func TestJobsBecomeRunnersOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	b.reconcile()
 	if n := len(b.runners()); n != 3 {
@@ -237,7 +237,7 @@ func TestJobsBecomeRunnersOnce(t *testing.T) {
 
 func TestNothingIsStartedBeforeTheScaleSetIsThere(t *testing.T) {
 	b := newBench(t)
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	if n := len(b.runners()); n != 0 {
 		t.Errorf("%d runners", n)
@@ -250,11 +250,11 @@ func TestNothingIsStartedBeforeTheScaleSetIsThere(t *testing.T) {
 func TestAJobThatCompletedLeavesSupplyAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	name := b.runners()[0].Name
 	event := scaleset.JobEvent{Type: scaleset.JobCompleted, JobID: "j", RunnerName: name, Result: "succeeded", At: b.now}
-	b.words.Completed = map[string]scaleset.JobEvent{name: event}
+	b.snapshot.Completed = map[string]scaleset.JobEvent{name: event}
 	b.reconcile()
 	if n := len(b.runners()); n != 3 {
 		t.Errorf("%d runners: 2 jobs are assigned, and one runner is done", n)
@@ -283,7 +283,7 @@ func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
 			good := b.pool().Status.Revision
 			b.refusal = tc.refusal
 			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = tc.template })
-			b.words.Assigned = 1
+			b.snapshot.Assigned = 1
 			b.reconcile()
 			p := b.pool()
 			valid := conditions.IsTrue(p, v1alpha1.TemplateValidCondition)
@@ -309,7 +309,7 @@ func TestJobsAreServedWhileATemplateCannotBeTried(t *testing.T) {
 	good := b.pool().Status.Revision
 	b.refusal = apierrors.NewInternalError(fmt.Errorf("an admission webhook is down"))
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	if list := b.runners(); len(list) != 2 || list[0].Spec.Revision != good {
 		t.Errorf("runners: %+v", list)
@@ -333,7 +333,7 @@ func TestATemplateThatIsRefusedAtFirstIsTriedAgain(t *testing.T) {
 func TestAScaleSetHeldElsewhereIsNotServed(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.State, b.words.Assigned = scaleset.OwnedElsewhere, 4
+	b.snapshot.State, b.snapshot.Assigned = scaleset.OwnedElsewhere, 4
 	b.reconcile()
 	if n := len(b.runners()); n != 0 {
 		t.Errorf("%d runners for another's jobs", n)
@@ -343,17 +343,17 @@ func TestAScaleSetHeldElsewhereIsNotServed(t *testing.T) {
 func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	set := &v1alpha1.ScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))
-	b.told()
+	b.allEvents()
 	former := b.runners()[0].Name
 	b.reconcile()
 	want := "Normal RunnersEnded 1 runner without a job: " + former + "; registered with scale set 7, and the pool has scale set 8 by now"
-	if told := b.told(); !slices.Contains(told, want) {
+	if told := b.allEvents(); !slices.Contains(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 	if list := b.runners(); len(list) != 2 || list[1].Spec.ScaleSetID != 8 {
@@ -373,7 +373,7 @@ func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 	if names := b.revisions(); len(names) != 2 || !slices.Contains(names, first) {
 		t.Errorf("none of them ran yet: %v are left, not the first and the last", names)
 	}
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.work(b.runners()[0].Name)
 	b.reconcile()
@@ -387,7 +387,7 @@ func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
 	b := newBench(t)
 	b.start()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 1 {
 		t.Errorf("announced %d, %d runners", last, len(b.runners()))
@@ -454,7 +454,7 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer queue.ShutDown()
 	for _, want := range []string{stem("linux", "p1") + "1", stem("linux", "p1") + "2"} {
@@ -474,7 +474,7 @@ func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testi
 func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.stale = true
 	b.reconcile()
 	b.memory = memory{}
@@ -483,7 +483,7 @@ func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
 	if n := len(b.runners()); n != 3 {
 		t.Errorf("%d runners for 3 jobs", n)
 	}
-	b.words.Assigned = 4
+	b.snapshot.Assigned = 4
 	b.reconcile()
 	if n := len(b.runners()); n != 4 {
 		t.Errorf("%d runners for 4 jobs", n)
@@ -538,7 +538,7 @@ func TestAJobThatWasOverBeforeThePoolLookedEndsARowOfFailures(t *testing.T) {
 func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.fail(3, v1alpha1.CauseImagePull)
 	b.reconcile()
 	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 0 || last != 0 {
@@ -554,7 +554,7 @@ func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 		t.Fatalf("%d runners made, %d announced", n, last)
 	}
 	name := b.runners()[0].Name
-	b.words.Started = map[string]scaleset.JobEvent{name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: name, At: b.now.Add(time.Second)}}
+	b.snapshot.Started = map[string]scaleset.JobEvent{name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: name, At: b.now.Add(time.Second)}}
 	b.reconcile()
 	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 5 || !conditions.IsReady(b.pool()) {
 		t.Errorf("one runner has a job: %d runners, %d announced, %s", n, last, b.readyReason())
@@ -569,7 +569,7 @@ func TestAnOlderIdleRunnerKeepsNoProbeAway(t *testing.T) {
 	b.reconcile()
 	b.run(b.runners()[0])
 	b.now = b.now.Add(time.Hour)
-	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 1
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(2)) })
 	b.fail(3, v1alpha1.CauseImagePull)
 	b.reconcile()
@@ -599,7 +599,7 @@ func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.start()
-			b.words.State, b.words.Since = tc.state, b.now.Add(-tc.listening)
+			b.snapshot.State, b.snapshot.Since = tc.state, b.now.Add(-tc.listening)
 			b.fail(3, v1alpha1.CauseCrash)
 			for i := range b.results.Failures {
 				b.results.Failures[i].Clean = tc.clean
@@ -615,7 +615,7 @@ func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 func TestAnotherTemplateIsTriedAfresh(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.fail(3, v1alpha1.CauseImagePull)
 	b.reconcile()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
@@ -629,12 +629,12 @@ func TestAnotherTemplateIsTriedAfresh(t *testing.T) {
 func TestAQuotaLowersWhatIsTakenIn(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	blocked := b.runners()[0]
 	blocked.Status.Cause, blocked.Status.Reason = v1alpha1.CauseQuota, "exceeded quota: pods"
 	must(t, b.Client.Status().Update(t.Context(), &blocked))
-	b.words.Assigned = 5
+	b.snapshot.Assigned = 5
 	b.reconcile()
 	if n, last := len(b.runners()), b.announced[len(b.announced)-1]; n != 3 || last != 2 {
 		t.Errorf("%d runners, %d announced", n, last)
@@ -663,19 +663,19 @@ func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 	b.start()
 	b.reconcile()
 	b.run(b.runners()[0])
-	b.words.Counted = b.now
+	b.snapshot.Counted = b.now
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
 	b.reconcile()
 	if n := len(b.runners()); n != 1 || b.asked != 1 {
 		t.Fatalf("%d runners, GitHub asked %d times: its count is from before the deadline", n, b.asked)
 	}
-	b.words.Counted = b.now
+	b.snapshot.Counted = b.now
 	result, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > runners.SuspectInterval {
 		t.Errorf("looked at again after %s, %v", result.RequeueAfter, err)
 	}
-	if n := len(b.runners()); n != 1 || len(b.doubted) != 1 || b.wasOnline || len(b.condemned) != 0 {
-		t.Errorf("%d runners, doubted %v (was online: %v), given up %v", n, b.doubted, b.wasOnline, b.condemned)
+	if n := len(b.runners()); n != 1 || len(b.suspects) != 1 || b.wasOnline || len(b.ended) != 0 {
+		t.Errorf("%d runners, doubted %v (was online: %v), given up %v", n, b.suspects, b.wasOnline, b.ended)
 	}
 }
 
@@ -693,22 +693,22 @@ func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
 	b.reconcile()
 	b.run(b.runners()[2])
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
-	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 2 // the one that ends, and one of the two others
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 2 // the one that ends, and one of the two others
 	b.reconcile()
 	gone := b.runners()[0]
 	gone.Finalizers = nil
 	must(t, b.Client.Update(t.Context(), &gone))
 	b.reconcile()
-	if len(b.runners()) != 2 || b.asked != 0 || len(b.doubted) != 0 {
-		t.Fatalf("%d runners, GitHub asked %d times, doubted %v", len(b.runners()), b.asked, b.doubted)
+	if len(b.runners()) != 2 || b.asked != 0 || len(b.suspects) != 0 {
+		t.Fatalf("%d runners, GitHub asked %d times, doubted %v", len(b.runners()), b.asked, b.suspects)
 	}
 	b.now = b.now.Add(time.Minute)
 	if b.reconcile(); b.asked != 1 {
 		t.Fatalf("GitHub asked %d times", b.asked)
 	}
-	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
-	if b.reconcile(); len(b.doubted) != 2 || b.wasOnline {
-		t.Errorf("doubted %v (was online: %t)", b.doubted, b.wasOnline)
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 1
+	if b.reconcile(); len(b.suspects) != 2 || b.wasOnline {
+		t.Errorf("doubted %v (was online: %t)", b.suspects, b.wasOnline)
 	}
 }
 
@@ -716,21 +716,21 @@ func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
 func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	r := b.runners()[0]
 	b.run(r)
-	b.words.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
+	b.snapshot.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
 	b.now = b.now.Add(poolstatus.Settle)
-	b.words.Counted, b.words.Statistics.BusyRunners = b.now, 1
+	b.snapshot.Counted, b.snapshot.Statistics.BusyRunners = b.now, 1
 	b.reconcile()
-	if len(b.doubted) != 0 {
-		t.Errorf("doubted %v", b.doubted)
+	if len(b.suspects) != 0 {
+		t.Errorf("doubted %v", b.suspects)
 	}
-	b.words.Statistics.BusyRunners = 0
+	b.snapshot.Statistics.BusyRunners = 0
 	b.reconcile()
-	if !slices.Equal(b.doubted, []string{r.Name}) {
-		t.Errorf("doubted %v", b.doubted)
+	if !slices.Equal(b.suspects, []string{r.Name}) {
+		t.Errorf("doubted %v", b.suspects)
 	}
 }
 
@@ -738,40 +738,40 @@ func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 func TestARunnerWithAJobOfAFormerScaleSetIsDoubted(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	r := b.runners()[0]
 	b.run(r)
-	b.words.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
+	b.snapshot.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
 	b.reconcile()
 	set := &v1alpha1.ScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))
 	b.reconcile()
-	if len(b.doubted) != 0 {
-		t.Errorf("doubted at once: %v", b.doubted)
+	if len(b.suspects) != 0 {
+		t.Errorf("doubted at once: %v", b.suspects)
 	}
 	b.now = b.now.Add(poolstatus.Settle)
 	b.reconcile()
-	if !slices.Equal(b.doubted, []string{r.Name}) {
-		t.Errorf("doubted %v", b.doubted)
+	if !slices.Equal(b.suspects, []string{r.Name}) {
+		t.Errorf("doubted %v", b.suspects)
 	}
 }
 
 // A server that doesn't count runners can't tell that one is missing.
 func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
 	b := newBench(t)
-	b.words.Statistics.RegisteredRunners = 0
+	b.snapshot.Statistics.RegisteredRunners = 0
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	b.start()
 	b.reconcile()
 	b.run(b.runners()[0])
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
-	b.words.Counted = b.now
+	b.snapshot.Counted = b.now
 	b.reconcile()
-	if len(b.doubted) != 1 || len(b.condemned) != 0 {
-		t.Errorf("doubted %v, given up %v", b.doubted, b.condemned)
+	if len(b.suspects) != 1 || len(b.ended) != 0 {
+		t.Errorf("doubted %v, given up %v", b.suspects, b.ended)
 	}
 }
 
@@ -782,12 +782,12 @@ func TestARunnerThatGitHubSawOnceIsDoubtedAsOneThatWasOnline(t *testing.T) {
 	b.reconcile()
 	b.run(b.runners()[0])
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
-	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 1
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 1
 	b.reconcile()
-	b.words.Statistics.IdleRunners = 0
+	b.snapshot.Statistics.IdleRunners = 0
 	b.reconcile()
-	if len(b.doubted) != 1 || !b.wasOnline || len(b.condemned) != 0 {
-		t.Errorf("doubted %v (was online: %v), given up %v", b.doubted, b.wasOnline, b.condemned)
+	if len(b.suspects) != 1 || !b.wasOnline || len(b.ended) != 0 {
+		t.Errorf("doubted %v (was online: %v), given up %v", b.suspects, b.wasOnline, b.ended)
 	}
 }
 
@@ -807,7 +807,7 @@ func TestAFullPoolSaysHowManyJobsWait(t *testing.T) {
 		{5, 0, false, 0, "5 jobs"},
 		{4, 3, false, 0, "4 jobs"},
 	} {
-		b.words.Assigned, b.words.Statistics.AssignedJobs, b.words.Statistics.AvailableJobs = step.assigned, step.assigned, step.available
+		b.snapshot.Assigned, b.snapshot.Statistics.AssignedJobs, b.snapshot.Statistics.AvailableJobs = step.assigned, step.assigned, step.available
 		b.now = b.now.Add(time.Minute)
 		b.reconcile()
 		s := b.pool().Status

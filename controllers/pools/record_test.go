@@ -31,7 +31,7 @@ func newRESTPool(t *testing.T) *bench {
 	b.declare(func(s *v1alpha1.RunnerPoolSpec) {
 		s.Registration, s.Labels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
 	})
-	b.reading = told(2, 0)
+	b.reading = webhookReading(2, 0)
 	b.reconcile()
 	return b
 }
@@ -145,9 +145,9 @@ func TestAConnectionThatIsSuspendedBeforeItServedIsAWarningOfItsPools(t *testing
 	for reason, want := range map[string]bool{v1alpha1.SuspendedReason: true, v1alpha1.CredentialsRefusedReason: false} {
 		conditions.MarkFalse(conn, v1alpha1.ReadyCondition, reason, "no")
 		must(t, b.Client.Update(t.Context(), conn))
-		b.told()
+		b.allEvents()
 		b.reconcile()
-		told := strings.Join(b.told(), "\n")
+		told := strings.Join(b.allEvents(), "\n")
 		if warns := strings.Contains(told, `Warning ConnectionNotReady GitHubConnection "acme" is not ready: `+reason); warns != want {
 			t.Errorf("%s: told %q", reason, told)
 		}
@@ -158,12 +158,12 @@ func TestAConnectionThatIsSuspendedBeforeItServedIsAWarningOfItsPools(t *testing
 func TestAPoolWhoseConnectionWasDeletedSaysSo(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	must(t, b.Client.Delete(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}))
-	b.told()
+	b.allEvents()
 	b.reconcile()
-	const words = `ConnectionNotReady GitHubConnection "acme" is not there; what it served goes on for an hour at most, and not after a restart of the controller`
-	if told := b.told(); !slices.Contains(told, "Warning "+words) {
+	const text = `ConnectionNotReady GitHubConnection "acme" is not there; what it served goes on for an hour at most, and not after a restart of the controller`
+	if told := b.allEvents(); !slices.Contains(told, "Warning "+text) {
 		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}
 	if n := len(b.runners()); n != 1 {

@@ -23,7 +23,7 @@ import (
 
 // restart loses what the process knows: its policies, sessions and memory. It returns the events from now on.
 func (b *bench) restart() chan string {
-	b.memory, b.words, b.results = memory{}, scaleset.Snapshot{}, runners.Results{}
+	b.memory, b.snapshot, b.results = memory{}, scaleset.Snapshot{}, runners.Results{}
 	b.Policies = policies.NewEngine(func() time.Time { return b.now })
 	recorder := events.NewFakeRecorder(100)
 	b.Events = recorder
@@ -42,7 +42,7 @@ func (b *bench) declarePolicy(name, module string) {
 func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 	for name, settle := range map[string]func(*bench){
 		"ready":  func(*bench) {},
-		"full":   func(b *bench) { b.words.Assigned, b.words.Statistics.AvailableJobs = 2, 3 },
+		"full":   func(b *bench) { b.snapshot.Assigned, b.snapshot.Statistics.AvailableJobs = 2, 3 },
 		"denied": func(b *bench) { b.put("q", deny("runner:1")) },
 		"refused": func(b *bench) {
 			b.put("q", deny("runner:2"))
@@ -113,7 +113,7 @@ func TestARestartKeepsHoldingBackRunnersThatFail(t *testing.T) {
 	}
 	b.reconcile()
 	b.restart()
-	b.words = scaleset.Snapshot{State: scaleset.Listening, Known: true, Assigned: 5}
+	b.snapshot = scaleset.Snapshot{State: scaleset.Listening, Known: true, Assigned: 5}
 	b.reconcile()
 	if n := len(b.runners()); n > 1 || conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
 		t.Errorf("%d runners are started, %s", n, b.readyReason())
@@ -137,7 +137,7 @@ func left(t *testing.T) float64 {
 func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	busy := b.runners()[0]
 	busy.Status.State = v1alpha1.RunnerBusy
@@ -170,7 +170,7 @@ func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
 func TestAPoolThatIsBeingDeletedSaysNothingOfThePast(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned, b.words.Statistics.AvailableJobs = 5, 4
+	b.snapshot.Assigned, b.snapshot.Statistics.AvailableJobs = 5, 4
 	b.reconcile()
 	busy := b.runners()[0]
 	busy.Status.State = v1alpha1.RunnerBusy

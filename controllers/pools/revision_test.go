@@ -60,10 +60,10 @@ func digestOf(t *testing.T, template runtime.RawExtension) string {
 
 func TestTemplatesWithTheSameTenDigitsAreTwoRevisions(t *testing.T) {
 	b := newTwins(t)
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	const second = twins + "-1"
 	if r := b.pool().Status.Revision; r != second || len(b.revisions()) != 2 {
@@ -91,7 +91,7 @@ func TestAVerdictOnOneTemplateIsNoneOnAnotherOfTheSameName(t *testing.T) {
 	b.put("p", deny("runner:2"))
 	b.reconcile()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if r := b.readyReason(); !strings.Contains(r, "PolicyDenied") || len(b.runners()) != 1 || b.runners()[0].Spec.Revision != twins || len(b.revisions()) != 1 {
 		t.Errorf("ready: %s; runners %+v", r, b.runners())
@@ -110,7 +110,7 @@ func TestWhatWasAllowedOfATemplateHoldsForNoOther(t *testing.T) {
 			b.put("p", brokenModule)
 			b.delete(twins)
 			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
-			b.words.Assigned = 1
+			b.snapshot.Assigned = 1
 			if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil {
 				t.Error("a runner was made of a template that is gone")
 			}
@@ -123,32 +123,32 @@ func TestWhatWasAllowedOfATemplateHoldsForNoOther(t *testing.T) {
 
 func TestARevisionThatSomebodyReplacedIsNotAdopted(t *testing.T) {
 	b := newTwins(t)
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	forged := b.revisionOf(twins)
 	b.delete(twins)
 	forged.ResourceVersion, forged.Data = "", template("runner:evil")
 	must(t, b.Client.Create(t.Context(), forged))
-	b.told()
+	b.allEvents()
 	b.reconcile()
 	r := b.pool().Status.Revision
-	if want := "somebody changed the pool's ControllerRevisions: the template of revision " + twins + " is revision " + r + " by now"; r == twins || !strings.Contains(strings.Join(b.told(), "\n"), want) {
+	if want := "somebody changed the pool's ControllerRevisions: the template of revision " + twins + " is revision " + r + " by now"; r == twins || !strings.Contains(strings.Join(b.allEvents(), "\n"), want) {
 		t.Errorf("revision %s, of which nobody is told", r)
 	}
 }
 
 func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
 	b := newTwins(t)
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.runAll()
 	former := b.runners()[0].Name
 	b.delete(twins)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = twin("runner:2") })
-	b.told()
+	b.allEvents()
 	b.reconcile()
 	b.reconcile()
-	if told := b.told(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
+	if told := b.allEvents(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
 		t.Errorf("told %q", told)
 	}
 	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {
@@ -180,7 +180,7 @@ func TestARevisionThatTheCacheNeverShowsTakesItsNameAlone(t *testing.T) {
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
 	b.reconcile()
 	b.reconcile()
-	if r := b.pool().Status.Revision; r != next[1] || strings.Contains(strings.Join(b.told(), "\n"), "Warning") {
+	if r := b.pool().Status.Revision; r != next[1] || strings.Contains(strings.Join(b.allEvents(), "\n"), "Warning") {
 		t.Errorf("revision %s: %s", r, b.readyReason())
 	}
 }
@@ -213,7 +213,7 @@ func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
 	must(t, b.Client.Update(t.Context(), left))
 	b.restart()
 	b.reconcile()
-	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
+	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
 		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}
 }

@@ -19,21 +19,21 @@ const patience = time.Minute
 
 // trouble is what is known of what is amiss with a pool.
 type trouble struct {
-	// untold is true while it is left for the connection to tell of.
-	untold bool
+	// unreported is true while it is left for the connection to tell of.
+	unreported bool
 	// wasReady is true if the pool was ready when that began.
 	wasReady bool
 }
 
 // troubleAfter is what is known after another pass that ended so.
 func (o observation) troubleAfter(err error) trouble {
-	last, untold := o.memory.trouble, o.isOfConnection(err)
-	return trouble{untold: untold, wasReady: untold && (last.wasReady || !last.untold && conditions.IsReady(o.pool))}
+	last, unreported := o.memory.trouble, o.isOfConnection(err)
+	return trouble{unreported: unreported, wasReady: unreported && (last.wasReady || !last.unreported && conditions.IsReady(o.pool))}
 }
 
 // isLeft reports whether an outcome is left for the connection to tell of: what is amiss, or the end of what nobody was told that it began.
 func (o observation) isLeft(now trouble, done kube.Done, err error) bool {
-	return now.untold || err == nil && done.Unready == "" && o.memory.trouble.wasReady
+	return now.unreported || err == nil && done.Unready == "" && o.memory.trouble.wasReady
 }
 
 // isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet. Where that is in another namespace, the

@@ -44,7 +44,7 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 			}
 			connect(tc.connection, b.now.Add(-time.Hour))
 			b.start()
-			b.told()
+			b.allEvents()
 			set := &v1alpha1.ScaleSet{}
 			must(t, b.Client.Get(t.Context(), key, set))
 			conditions.MarkFalse(set, v1alpha1.ReadyCondition, tc.reason, "GitHub said so")
@@ -55,7 +55,7 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 					connect("", b.now)
 				}
 				b.reconcile()
-				for _, e := range b.told() {
+				for _, e := range b.allEvents() {
 					if strings.HasPrefix(e, "Warning "+tc.reason) {
 						warnings++
 					}
@@ -108,11 +108,11 @@ func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
 			for range 2 { // each time
 				tell(amiss(v1alpha1.CredentialsRefusedReason), amiss(tc.reason))
 				tell(amiss(v1alpha1.CredentialsRefusedReason), amiss(tc.reason))
-				b.told()
+				b.allEvents()
 				tell(well, well)
-				told := strings.Join(b.told(), "\n")
-				if !strings.HasPrefix(b.readyReason(), "True") || (told == "") != (tc.want == "") || !strings.HasPrefix(told, tc.want) {
-					t.Errorf("ready: %s; told:\n%s", b.readyReason(), told)
+				reported := strings.Join(b.allEvents(), "\n")
+				if !strings.HasPrefix(b.readyReason(), "True") || (reported == "") != (tc.want == "") || !strings.HasPrefix(reported, tc.want) {
+					t.Errorf("ready: %s; told:\n%s", b.readyReason(), reported)
 				}
 			}
 		})
@@ -123,7 +123,7 @@ func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
 func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 	b := newBench(t)
 	before := testutil.CollectAndCount(jobsGauge)
-	b.words.Known = false
+	b.snapshot.Known = false
 	b.start()
 	b.reconcile()
 	if s := b.pool().Status; s.Jobs != nil || s.Decision == nil {
@@ -132,7 +132,7 @@ func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 	if n := testutil.CollectAndCount(jobsGauge) - before; n != 0 {
 		t.Errorf("%d numbers of jobs are measured", n)
 	}
-	b.words.Known = true
+	b.snapshot.Known = true
 	b.reconcile()
 	if s := b.pool().Status; s.Jobs == nil || *s.Jobs != 0 {
 		t.Errorf("counted: %+v", s.Jobs)
@@ -143,12 +143,12 @@ func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 func TestJobsThatNobodyCountsAreThoseThatRun(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	b.run(b.runners()[0])
 	b.work(b.runners()[0].Name)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Status.Jobs = new(int32(0)) })
-	b.words.Known = false
+	b.snapshot.Known = false
 	b.reconcile()
 	if s := b.pool().Status; s.GetJobs() != 1 || s.Runners.Busy != 1 {
 		t.Errorf("%d jobs, %+v", s.GetJobs(), s.Runners)

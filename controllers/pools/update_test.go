@@ -39,10 +39,10 @@ func (b *bench) revisions() []string {
 
 // work gives a runner a job.
 func (b *bench) work(name string) {
-	if b.words.Started == nil {
-		b.words.Started = map[string]scaleset.JobEvent{}
+	if b.snapshot.Started == nil {
+		b.snapshot.Started = map[string]scaleset.JobEvent{}
 	}
-	b.words.Started[name] = scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "job-" + name, RunnerName: name, At: b.now}
+	b.snapshot.Started[name] = scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "job-" + name, RunnerName: name, At: b.now}
 }
 
 // edit changes the image and returns the revision before.
@@ -98,8 +98,8 @@ func (b *bench) updated() string {
 	return fmt.Sprintf("%s %s", c.Status, c.Reason)
 }
 
-// told returns the events so far.
-func (b *bench) told() []string {
+// allEvents returns the events so far.
+func (b *bench) allEvents() []string {
 	var list []string
 	recorder := b.Events.(*events.FakeRecorder)
 	for {
@@ -158,9 +158,9 @@ func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{good: 2, bad: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolling || b.updated() != "False Progressing" {
 		t.Fatalf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
 	}
-	b.told()
+	b.allEvents()
 	b.fail(3, v1alpha1.CauseImagePull)
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{good: 4}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolledBack || b.updated() != "False RolledBack" {
@@ -172,7 +172,7 @@ func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 	if !conditions.IsStalled(b.pool()) || !strings.HasPrefix(b.readyReason(), "False RolledBack: revision "+bad+" is rolled back: 3 runners in a row failed (ImagePull: no such image)") {
 		t.Errorf("ready: %s", b.readyReason())
 	}
-	told := b.told()
+	told := b.allEvents()
 	if n := len(slices.DeleteFunc(slices.Clone(told), func(e string) bool { return !strings.HasPrefix(e, "Warning RolledBack") })); n != 1 {
 		t.Errorf("told %q", told)
 	}
@@ -192,7 +192,7 @@ func TestWhatIsRolledBackStaysSo(t *testing.T) {
 	b.fail(3, v1alpha1.CauseCrash)
 	b.reconcile()
 	b.memory = memory{}
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{good: 2}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolledBack {
 		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
@@ -207,13 +207,13 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 	b.warm(2)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
 	former := b.edit("runner:2")
-	b.words.Assigned = 1
-	b.told()
+	b.snapshot.Assigned = 1
+	b.allEvents()
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{former: 3}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld || b.updated() != "False UpdateHeld" {
 		t.Errorf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
 	}
-	if told := b.told(); !slices.ContainsFunc(told, func(e string) bool {
+	if told := b.allEvents(); !slices.ContainsFunc(told, func(e string) bool {
 		return strings.HasPrefix(e, "Normal UpdateHeld Held from revision "+former) && strings.HasSuffix(e, pausedReason)
 	}) {
 		t.Errorf("told %q", told)
@@ -227,12 +227,12 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 		b.runAll()
 	}
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
-	b.words.Counted, b.words.Statistics.IdleRunners = b.now, 3
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 3
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{b.pool().Status.Revision: 3}, b.made()); diff != "" || b.phase() != "" || b.updated() != "True Succeeded" {
 		t.Errorf("%s, %s, runners (-want +got):\n%s", b.phase(), b.updated(), diff)
 	}
-	if told := b.told(); !slices.ContainsFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal Succeeded the update from revision "+former) }) {
+	if told := b.allEvents(); !slices.ContainsFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal Succeeded the update from revision "+former) }) {
 		t.Errorf("told %q", told)
 	}
 }
@@ -246,7 +246,7 @@ func canaryHadAJob(t *testing.T) (b *bench, current string) {
 	})
 	b.start()
 	former := b.edit("runner:2")
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	current = b.pool().Status.Revision
 	if diff := cmp.Diff(map[string]int{former: 2, current: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateCanary {
@@ -257,7 +257,7 @@ func canaryHadAJob(t *testing.T) (b *bench, current string) {
 		b.work(r.Name)
 	}
 	b.reconcile()
-	b.words.Assigned, b.words.Started = 0, nil
+	b.snapshot.Assigned, b.snapshot.Started = 0, nil
 	for _, r := range b.runners() {
 		r.Finalizers = nil
 		must(t, b.Client.Update(t.Context(), &r))
@@ -274,7 +274,7 @@ func canaryHadAJob(t *testing.T) (b *bench, current string) {
 func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
 	b, current := canaryHadAJob(t)
 	b.now = b.now.Add(time.Minute)
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{current: 2}, b.made()); diff != "" || b.phase() != "" {
 		t.Errorf("after it: %q, runners (-want +got):\n%s", b.phase(), diff)
@@ -285,7 +285,7 @@ func TestAnotherAttemptTriesCanariesAnew(t *testing.T) {
 	b, current := canaryHadAJob(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Annotations = map[string]string{v1alpha1.RetryAnnotation: "again"} })
 	b.now = b.now.Add(time.Minute)
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	if n := b.made()[current]; n != 1 || b.phase() != v1alpha1.UpdateCanary {
 		t.Errorf("%q with %d runners of the new template", b.phase(), n)
@@ -302,7 +302,7 @@ func TestCanariesThatFailHoldNothingBack(t *testing.T) {
 	former := b.edit("runner:2")
 	b.reconcile()
 	b.fail(3, v1alpha1.CauseNeverConnected)
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	if last := b.announced[len(b.announced)-1]; last != 5 || !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) || !conditions.IsReady(b.pool()) {
 		t.Errorf("%d announced, ready: %s", last, b.readyReason())
@@ -316,7 +316,7 @@ func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
 	b.start()
-	b.words.Assigned = 2
+	b.snapshot.Assigned = 2
 	b.reconcile()
 	b.runAll()
 	for _, r := range b.runners() {
@@ -328,7 +328,7 @@ func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
 	p.Status = v1alpha1.RunnerPoolStatus{}
 	must(t, b.Client.Status().Update(t.Context(), p))
 	b.memory = memory{}
-	b.words.Assigned = 3
+	b.snapshot.Assigned = 3
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{former: 3}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld {
 		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
@@ -410,7 +410,7 @@ func TestAnUpdateBeginsOnceItIsPlanned(t *testing.T) {
 		t.Errorf("revision %s, %v", b.pool().Status.Revision, err)
 	}
 	b.broken = false
-	b.words.Assigned = 1
+	b.snapshot.Assigned = 1
 	b.reconcile()
 	if diff := cmp.Diff(map[string]int{former: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateHeld {
 		t.Errorf("%s, runners (-want +got):\n%s", b.phase(), diff)
@@ -464,7 +464,7 @@ func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.Cluster, b.REST, b.reading = "cluster", serving(true), told(0, 0)
+			b.Cluster, b.REST, b.reading = "cluster", serving(true), webhookReading(0, 0)
 			b.declare(func(s *v1alpha1.RunnerPoolSpec) {
 				s.Cache, s.Scale.Min = tc.cache, &tc.desired
 				if tc.persists {

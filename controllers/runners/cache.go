@@ -61,9 +61,9 @@ func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
 
 func (p pass) claims() Claims { return Claims{p.Client, p.Live, p.Memory} }
 
-// takeClaim finds the runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
+// bindClaim finds a runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
 // needs none.
-func (p pass) takeClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
+func (p pass) bindClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
 	if p.pool.Spec.Cache == nil || !podspec.MountsCache(template) {
 		return "", "", nil
 	}
@@ -117,7 +117,7 @@ func refusalReason(err error) string {
 
 // tryClaim does what was chosen, and returns the claim's name.
 func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
-	if choice.Take == "" {
+	if choice.Use == "" {
 		name := podspec.ClaimName(p.pool.Name, choice.Make)
 		if awaited, err := p.isAwaited(ctx, name); awaited || err != nil {
 			return name, cmp.Or(err, errTaken)
@@ -125,11 +125,11 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 		return name, p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
 	}
 	for _, x := range all {
-		if x.Name == choice.Take && !choice.Own {
-			return x.Name, p.claims().take(ctx, x, p.runner, p.Now())
+		if x.Name == choice.Use && !choice.Own {
+			return x.Name, p.claims().bind(ctx, x, p.runner, p.Now())
 		}
 	}
-	return choice.Take, nil
+	return choice.Use, nil
 }
 
 // isAwaited reports whether the pod of another runner is to have a claim that isn't there: somebody deleted it while the pod had no node, which

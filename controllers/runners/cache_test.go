@@ -86,8 +86,8 @@ func (b *bench) reconcileOf(r *v1alpha1.Runner) {
 	}
 }
 
-// told are all events so far.
-func (b *bench) told() string {
+// allEvents are all events so far.
+func (b *bench) allEvents() string {
 	var all []string
 	for len(b.events) > 0 {
 		all = append(all, <-b.events)
@@ -160,7 +160,7 @@ func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
 	if b.runner() != nil || b.claim(0) != nil {
 		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
 	}
-	if told := b.told(); !strings.Contains(told, "claim corral-cache-linux-0 of the cache is deleted: its runner died with its job") {
+	if told := b.allEvents(); !strings.Contains(told, "claim corral-cache-linux-0 of the cache is deleted: its runner died with its job") {
 		t.Errorf("told: %s", told)
 	}
 }
@@ -231,7 +231,7 @@ func testAClaimThatMayNotBeDeleted(t *testing.T, refused error) {
 	b.now = b.now.Add(time.Second)
 	b.reconcile()
 	b.reconcile()
-	told := b.told()
+	told := b.allEvents()
 	if b.runner() != nil || strings.Contains(told, cacheDeleted) || !strings.Contains(told, "claim corral-cache-linux-0 of the cache may not be deleted") {
 		t.Fatalf("runner %v, told: %s", b.runner(), told)
 	}
@@ -280,7 +280,7 @@ func TestARunnerThatGotAJobAsItWasEndedLeavesItsClaim(t *testing.T) {
 		b.reconcile()
 		b.reconcile()
 		if b.runner() != nil || kept != (b.claim(0) != nil) {
-			t.Errorf("exit code %d: runner %v, claim %v, told %s", exit, b.runner(), b.claim(0), b.told())
+			t.Errorf("exit code %d: runner %v, claim %v, told %s", exit, b.runner(), b.claim(0), b.allEvents())
 		}
 	}
 }
@@ -377,7 +377,7 @@ func TestWithoutAFreeClaimTheRunnerStartsWithoutOrWaits(t *testing.T) {
 				return
 			}
 			missed := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Missed
-			if b.pod() == nil || b.mounted() != "" || len(b.pod().Spec.Volumes) > 0 || !strings.Contains(b.told(), want) || !strings.HasPrefix(missed, "runner linux-a: none") {
+			if b.pod() == nil || b.mounted() != "" || len(b.pod().Spec.Volumes) > 0 || !strings.Contains(b.allEvents(), want) || !strings.HasPrefix(missed, "runner linux-a: none") {
 				t.Errorf("pod %v, missed %q", b.pod(), missed)
 			}
 		})
@@ -448,7 +448,7 @@ func TestAQuotaOnClaimsIsToldByItsCause(t *testing.T) {
 		}})
 		b.reconcile()
 		r := b.runner()
-		if starts := missing == v1alpha1.StartWithout; starts != (b.pod() != nil) || starts != strings.Contains(b.told(), "exceeded quota: storage") || !starts && (r.Status.Cause != v1alpha1.CauseQuota || !strings.Contains(r.Status.Reason, "exceeded quota: storage")) {
+		if starts := missing == v1alpha1.StartWithout; starts != (b.pod() != nil) || starts != strings.Contains(b.allEvents(), "exceeded quota: storage") || !starts && (r.Status.Cause != v1alpha1.CauseQuota || !strings.Contains(r.Status.Reason, "exceeded quota: storage")) {
 			t.Errorf("%s: pod %v, status %+v", missing, b.pod(), r.Status)
 		}
 	}
@@ -509,7 +509,7 @@ func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
 		b.reconcileOf(b.another(name, "uid-"+name))
 		return get(b, &corev1.Pod{}, name).Annotations[v1alpha1.CacheClaimAnnotation]
 	}
-	if got := mounts("linux-b"); got != "" || !strings.Contains(b.told(), "new ones get no volume") {
+	if got := mounts("linux-b"); got != "" || !strings.Contains(b.allEvents(), "new ones get no volume") {
 		t.Errorf("the next runner has %q", got)
 	}
 	b.now = b.now.Add(claims.AvoidFor)
@@ -630,7 +630,7 @@ func TestAClaimThatAPodWaitsForIsNotMadeForAnother(t *testing.T) {
 				}})
 			}
 			b.reconcileOf(b.another("linux-c", "u3"))
-			if b.claim(0) != nil || !strings.Contains(b.told(), "none of at most 2 claims is free: 2 in use") {
+			if b.claim(0) != nil || !strings.Contains(b.allEvents(), "none of at most 2 claims is free: 2 in use") {
 				t.Errorf("claim 0 is %v", b.claim(0))
 			}
 		})
@@ -695,10 +695,10 @@ func TestAPersistentRunnerWaitsForTheClaimOfOneThatEnds(t *testing.T) {
 			b.now = b.now.Add(tc.age)
 			b.reconcile()
 			if waits := b.pod() == nil; waits != tc.waits {
-				t.Fatalf("it waits: %t; %s", waits, b.told())
+				t.Fatalf("it waits: %t; %s", waits, b.allEvents())
 			}
 			if !tc.waits {
-				if b.mounted() != "" || !strings.Contains(b.told(), "it starts without a cache") {
+				if b.mounted() != "" || !strings.Contains(b.allEvents(), "it starts without a cache") {
 					t.Errorf("it has %q", b.mounted())
 				}
 				return
@@ -708,7 +708,7 @@ func TestAPersistentRunnerWaitsForTheClaimOfOneThatEnds(t *testing.T) {
 			b.update(former)
 			b.reconcile()
 			if b.pod() == nil || b.mounted() != "corral-cache-linux-0" {
-				t.Errorf("once that is gone, pod %v; %s", b.pod(), b.told())
+				t.Errorf("once that is gone, pod %v; %s", b.pod(), b.allEvents())
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	choice := claims.Choose(pool.Spec.Cache, n.known(pool, all, runner), runner, now)
-	name := choice.Take
+	name := choice.Use
 	if choice.Make >= 0 {
 		name = podspec.ClaimName(pool.Name, choice.Make)
 	}

@@ -98,7 +98,7 @@ func TestWhatHooksLeaveBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, accounts := hooked(t, tc.as)
-			b.told()
+			b.allEvents()
 			code := int32(1)
 			if tc.clean {
 				code = 0
@@ -111,7 +111,7 @@ func TestWhatHooksLeaveBehind(t *testing.T) {
 			if b.runner() != nil {
 				t.Fatal("the runner is still there")
 			}
-			if told := b.told(); !strings.Contains(told, tc.told) {
+			if told := b.allEvents(); !strings.Contains(told, tc.told) {
 				t.Errorf("told is %s", told)
 			}
 			if got := b.left("linux-a"); got != tc.left {
@@ -144,7 +144,7 @@ func TestWhatHooksLeaveBehindIsTriedForABound(t *testing.T) {
 	if b.runner() != nil {
 		t.Error("not let go")
 	}
-	if told := b.told(); !strings.Contains(told, "Warning HookObjectsLeft its container hooks may have left behind Pod linux-a-workflow") {
+	if told := b.allEvents(); !strings.Contains(told, "Warning HookObjectsLeft its container hooks may have left behind Pod linux-a-workflow") {
 		t.Errorf("told is %s", told)
 	}
 }
@@ -164,7 +164,7 @@ func TestObjectsOfHooksThatDoNotGoHoldARunnerForABound(t *testing.T) {
 	}
 	b.now = b.now.Add(orphanAfter)
 	b.reconcile()
-	if told := b.told(); b.runner() != nil || !strings.Contains(told, "Warning HookObjectsLeft") || !strings.Contains(told, "Look at their finalizers") {
+	if told := b.allEvents(); b.runner() != nil || !strings.Contains(told, "Warning HookObjectsLeft") || !strings.Contains(told, "Look at their finalizers") {
 		t.Errorf("runner %v, told is %s", b.runner(), told)
 	}
 }

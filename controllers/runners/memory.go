@@ -307,8 +307,8 @@ func (m *Memory) suspectLocked(key types.NamespacedName, wasOnline bool, now tim
 	return true
 }
 
-// takeSuspicion reports whether a runner is suspected, once for each suspicion.
-func (m *Memory) takeSuspicion(key types.NamespacedName) bool {
+// popSuspicion reports whether a runner is suspected, once for each suspicion.
+func (m *Memory) popSuspicion(key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.suspects[key]

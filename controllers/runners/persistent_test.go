@@ -333,7 +333,7 @@ func TestThePersistentRunnerLeavesItsClaimThatGitHubLetGoAfterAJob(t *testing.T)
 	b.reconcile()
 	b.reconcile()
 	if b.runner() != nil || b.claim(0) == nil {
-		t.Errorf("runner %+v, claim %v; %s", b.runner(), b.claim(0), b.told())
+		t.Errorf("runner %+v, claim %v; %s", b.runner(), b.claim(0), b.allEvents())
 	}
 }
 

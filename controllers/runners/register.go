@@ -236,7 +236,7 @@ func (p pass) identity() podspec.Runner {
 func (p pass) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(p.runner)
 	gh, access := p.client(ctx)
-	if access != allowed || !p.Memory.takeSuspicion(key) {
+	if access != allowed || !p.Memory.popSuspicion(key) {
 		return nil
 	}
 	err := p.lookUp(ctx, gh)

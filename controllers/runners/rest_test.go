@@ -202,7 +202,7 @@ func TestWhatKeepsARESTRunnerFromBeingRegistered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*bench)
 		reason  string
-		words   string
+		text    string
 	}{
 		"no such group": {func(b *bench) {
 			r, p := b.runner(), b.pool()
@@ -223,7 +223,7 @@ func TestWhatKeepsARESTRunnerFromBeingRegistered(t *testing.T) {
 			tc.prepare(b)
 			after := b.reconcile().RequeueAfter
 			r := b.runner()
-			if reason := conditions.GetReason(r, v1alpha1.ReadyCondition); reason != tc.reason || !strings.Contains(r.Status.Reason, tc.words) || after == 0 {
+			if reason := conditions.GetReason(r, v1alpha1.ReadyCondition); reason != tc.reason || !strings.Contains(r.Status.Reason, tc.text) || after == 0 {
 				t.Errorf("reason %s, %q; looks again in %s", reason, r.Status.Reason, after)
 			}
 		})

@@ -323,12 +323,12 @@ func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
 	event(scaleset.JobStarted, "")
 	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: metav1.Time{Time: b.now}}})
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 4, Alter: githubsim.AlterJobStillRunning})
-	says := func(state v1alpha1.RunnerState, words string) {
+	says := func(state v1alpha1.RunnerState, text string) {
 		t.Helper()
 		b.reconcile()
 		b.reconcile()
 		s := b.runner().Status
-		if got := s.Reason + "; " + conditions.GetMessage(b.runner(), v1alpha1.ReadyCondition); s.State != state || got != words {
+		if got := s.Reason + "; " + conditions.GetMessage(b.runner(), v1alpha1.ReadyCondition); s.State != state || got != text {
 			t.Errorf("%s: %s", s.State, got)
 		}
 	}
@@ -461,14 +461,14 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
 	b := newBench(t)
 	b.Sets = &holder{}
-	const words = `RunnerPool "linux" has no message session yet`
+	const text = `RunnerPool "linux" has no message session yet`
 	b.reconcile()
-	if s := b.runner().Status; s.State != v1alpha1.RunnerPending || s.Reason != words || s.Cause != "" {
+	if s := b.runner().Status; s.State != v1alpha1.RunnerPending || s.Reason != text || s.Cause != "" {
 		t.Errorf("it waits: %+v", s)
 	}
 	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
 	b.reconcile()
-	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+words) {
+	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+text) {
 		t.Errorf("it is given up: %+v", s)
 	}
 }
@@ -695,7 +695,7 @@ func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 	looks := 0
 	for range 3600 { // seconds
 		now = now.Add(time.Second)
-		if m.Suspect(key, false, now); m.takeSuspicion(key) {
+		if m.Suspect(key, false, now); m.popSuspicion(key) {
 			m.looked(key, &registered{online: true})
 			looks++
 		}
@@ -717,12 +717,12 @@ func TestEachSuspectHasItsTurn(t *testing.T) {
 		}
 		m, now, minutes, looks := NewMemory(), time.Unix(0, 0), 0, 0
 		lost := client.ObjectKey{Namespace: "ci", Name: names[count-1]}
-		for ; !m.takeSuspicion(lost) && minutes < 60; minutes++ {
+		for ; !m.popSuspicion(lost) && minutes < 60; minutes++ {
 			now = now.Add(time.Minute)
 			for range 3 { // passes of the pool
 				m.SuspectSome("ci", poolstatus.Suspects{Names: names, Missing: 1}, nil, now)
 				for _, name := range names[:count-1] {
-					if key := (client.ObjectKey{Namespace: "ci", Name: name}); m.takeSuspicion(key) {
+					if key := (client.ObjectKey{Namespace: "ci", Name: name}); m.popSuspicion(key) {
 						m.looked(key, &registered{online: true})
 						looks++
 					}

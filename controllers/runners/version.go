@@ -35,8 +35,8 @@ const (
 	versionTries, versionGone = 3, 10 * time.Minute
 )
 
-// VersionTeller tells which version a runner has, and which there are.
-type VersionTeller interface {
+// VersionReader reads which version a runner has, and which there are.
+type VersionReader interface {
 	Runner(ctx context.Context, id int64) (*rest.Runner, error)
 	Releases(ctx context.Context) ([]poolstatus.Release, error)
 }
@@ -46,7 +46,7 @@ type VersionTeller interface {
 // and asked for again; statuses keep what was known.
 type Versions struct {
 	Client client.Reader
-	GitHub func(connection types.NamespacedName) (VersionTeller, bool)
+	GitHub func(connection types.NamespacedName) (VersionReader, bool)
 	Access *connections.Access
 	Now    func() time.Time
 
@@ -172,7 +172,7 @@ func (v *Versions) online(ctx context.Context, pool *v1alpha1.RunnerPool, revisi
 }
 
 // again asks which version one of the runners has, if there are any, and for the releases. What GitHub doesn't tell stays as it was known.
-func (l lookedUp) again(ctx context.Context, gh VersionTeller, ids []int64, now time.Time) lookedUp {
+func (l lookedUp) again(ctx context.Context, gh VersionReader, ids []int64, now time.Time) lookedUp {
 	next, wait := l, versionInterval
 	runner, err := first(ctx, gh, ids)
 	switch {
@@ -198,7 +198,7 @@ func (l lookedUp) again(ctx context.Context, gh VersionTeller, ids []int64, now 
 }
 
 // first returns the first of the runners that isn't gone, nil if all are.
-func first(ctx context.Context, gh VersionTeller, ids []int64) (runner *rest.Runner, err error) {
+func first(ctx context.Context, gh VersionReader, ids []int64) (runner *rest.Runner, err error) {
 	for _, id := range ids {
 		if runner, err = gh.Runner(ctx, id); runner != nil || err != nil {
 			break

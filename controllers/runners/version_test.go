@@ -79,7 +79,7 @@ func newVersionBench(t *testing.T) *versionBench {
 
 // restart forgets all that isn't in the cluster.
 func (b *versionBench) restart() {
-	b.Versions = &Versions{Client: b.c, Now: func() time.Time { return b.now }, GitHub: func(types.NamespacedName) (VersionTeller, bool) { return b.gh, true }}
+	b.Versions = &Versions{Client: b.c, Now: func() time.Time { return b.now }, GitHub: func(types.NamespacedName) (VersionReader, bool) { return b.gh, true }}
 }
 
 // connect has runners of a revision connected, and no others.

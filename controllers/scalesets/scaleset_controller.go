@@ -50,8 +50,8 @@ type Clients interface {
 
 // JobMeter measures jobs.
 type JobMeter interface {
-	// Told may be told of an event again.
-	Told(pool types.NamespacedName, events []scaleset.JobEvent)
+	// Observe may get an event again.
+	Observe(pool types.NamespacedName, events []scaleset.JobEvent)
 	Forget(pool types.NamespacedName)
 }
 
@@ -417,7 +417,7 @@ func (m measured) RecordJobs(ctx context.Context, events []scaleset.JobEvent) er
 		return err
 	}
 	if m.jobs != nil {
-		m.jobs.Told(m.pool, events)
+		m.jobs.Observe(m.pool, events)
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func TestRightsOutliveTheirSourceWhileTheyAreNeeded(t *testing.T) {
 // Who may delete what gives rights may have lost that right with the source.
 func TestWhatStaysOfASourceThatIsGoneIsTold(t *testing.T) {
 	w := asDeployer(t, v1alpha1.DeletionDelete)
-	w.told()
+	w.newEvents()
 	if err := w.client.Delete(t.Context(), w.source()); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestWhatStaysOfASourceThatIsGoneIsTold(t *testing.T) {
 			t.Errorf("looks again after %s", after)
 		}
 	}
-	if diff := cmp.Diff([]string{"Normal RightsLeft", "Normal RightsLeft", "Normal RightsLeft"}, w.told()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal RightsLeft", "Normal RightsLeft", "Normal RightsLeft"}, w.newEvents()); diff != "" {
 		t.Error(diff)
 	}
 }

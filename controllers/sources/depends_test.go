@@ -46,10 +46,10 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 	}
 	const waits, passes, goes = "False DependencyNotReady Reconciling", "Unknown Progressing Reconciling", "True Succeeded"
 	cases := map[string]struct {
-		on    fluxmeta.DependencyReference
-		base  *v1alpha1.PoolSource
-		want  string
-		words string
+		on   fluxmeta.DependencyReference
+		base *v1alpha1.PoolSource
+		want string
+		text string
 	}{
 		"it is ready":                            {onBase, base(), goes, ""},
 		"it is not there":                        {onBase, nil, waits, "PoolSource ci/base is not there"},
@@ -92,7 +92,7 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 			w := newWorld(t, objects...)
 			w.push("main@sha1:1", pool("a"))
 			result := w.reconcile()
-			w.expectReady(tc.want, tc.words)
+			w.expectReady(tc.want, tc.text)
 			if (tc.want == waits || tc.want == passes) && (result.RequeueAfter != dependencyRetry || w.fetches != 0) {
 				t.Errorf("looks again after %s, fetched %d times", result.RequeueAfter, w.fetches)
 			}
@@ -154,7 +154,7 @@ func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	w := newWorld(t, dependingOn(fluxmeta.DependencyReference{Name: "base"}), base())
 	w.push("main@sha1:1", pool("a"))
 	w.reconcile()
-	w.told()
+	w.newEvents()
 	on := base()
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(on), on); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	w.reconcile()
 	w.expectReady("Unknown Progressing Reconciling", "PoolSource ci/base is not ready")
 	w.expectObjects(map[string]string{"RunnerPool a": "us"})
-	if told := w.told(); len(told) > 0 {
+	if told := w.newEvents(); len(told) > 0 {
 		t.Errorf("told %q", told)
 	}
 }

@@ -160,36 +160,36 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 		get    error
 		fetch  error
 		want   string
-		words  []string
+		text   []string
 		after  time.Duration
 	}{
 		"the kind is not installed": {
 			get: &apimeta.NoKindMatchError{GroupKind: kind}, want: "False ArtifactFailed Reconciling", after: time.Minute,
-			words: []string{"the kind GitRepository of source.toolkit.fluxcd.io is not installed"},
+			text: []string{"the kind GitRepository of source.toolkit.fluxcd.io is not installed"},
 		},
-		"it may not be read": {get: forbidden, want: "False ArtifactFailed Reconciling", words: []string{"may not read GitRepository ci/pools", "flux.enabled"}, after: time.Minute},
-		"it is not there":    {want: "False ArtifactFailed Reconciling", words: []string{"GitRepository ci/pools is not there"}, after: time.Minute},
+		"it may not be read": {get: forbidden, want: "False ArtifactFailed Reconciling", text: []string{"may not read GitRepository ci/pools", "flux.enabled"}, after: time.Minute},
+		"it is not there":    {want: "False ArtifactFailed Reconciling", text: []string{"GitRepository ci/pools is not there"}, after: time.Minute},
 		"there is no artifact yet": {
-			object: repository(nil), want: "False ArtifactFailed Reconciling", words: []string{"GitRepository ci/pools has no artifact yet"}, after: time.Minute,
+			object: repository(nil), want: "False ArtifactFailed Reconciling", text: []string{"GitRepository ci/pools has no artifact yet"}, after: time.Minute,
 		},
 		"there is none because the repository fails": {
 			object: repository(nil, failing), want: "False ArtifactFailed Reconciling",
-			words: []string{"has no artifact yet: GitOperationFailed: authentication required"}, after: time.Minute,
+			text: []string{"has no artifact yet: GitOperationFailed: authentication required"}, after: time.Minute,
 		},
 		"it is gone": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrNotFound, want: "False ArtifactFailed Reconciling", after: artifactRetry,
-			words: []string{"artifact not found; source-controller makes it again"},
+			text: []string{"artifact not found; source-controller makes it again"},
 		},
 		"it isn't what it should be": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrDigest, want: "False ArtifactFailed Reconciling", after: artifactRetry,
-			words: []string{"fetching the artifact of GitRepository ci/pools: digest does not match"},
+			text: []string{"fetching the artifact of GitRepository ci/pools: digest does not match"},
 		},
 		"source-controller is away":        {object: repository(artifact("r")), fetch: fluxsource.ErrUnavailable, want: "False ArtifactFailed Reconciling", after: artifactRetry},
-		"source-controller hangs":          {object: repository(artifact("r")), fetch: fluxsource.ErrTimeout, want: "False ArtifactFailed Reconciling", words: []string{"spec.timeout is 1m0s"}, after: artifactRetry},
-		"it is too large":                  {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", words: []string{"Nothing of revision r was applied"}, after: 10 * time.Minute},
+		"source-controller hangs":          {object: repository(artifact("r")), fetch: fluxsource.ErrTimeout, want: "False ArtifactFailed Reconciling", text: []string{"spec.timeout is 1m0s"}, after: artifactRetry},
+		"it is too large":                  {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", text: []string{"Nothing of revision r was applied"}, after: 10 * time.Minute},
 		"it is no archive":                 {object: repository(artifact("r")), fetch: fluxsource.ErrUnusable, want: "False ArtifactFailed Stalled", after: 10 * time.Minute},
-		"its revision is more than a line": {object: repository(artifact("main\n@sha1:1")), want: "False ArtifactFailed Stalled", words: []string{`"main\n@sha1:1"`}, after: 10 * time.Minute},
-		"its revision is without measure":  {object: repository(long), want: "False ArtifactFailed Stalled", words: []string{"512"}, after: 10 * time.Minute},
+		"its revision is more than a line": {object: repository(artifact("main\n@sha1:1")), want: "False ArtifactFailed Stalled", text: []string{`"main\n@sha1:1"`}, after: 10 * time.Minute},
+		"its revision is without measure":  {object: repository(long), want: "False ArtifactFailed Stalled", text: []string{"512"}, after: 10 * time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 			w := newFluxWorld(t, objects...)
 			w.get, w.artifacts.err = tc.get, tc.fetch
 			result := w.reconcile()
-			w.expectReady(tc.want, tc.words...)
+			w.expectReady(tc.want, tc.text...)
 			if result.RequeueAfter != tc.after {
 				t.Errorf("looks again after %s, want %s", result.RequeueAfter, tc.after)
 			}
@@ -239,7 +239,7 @@ func TestAnArtifactThatWasReplacedMeanwhileIsNoFailure(t *testing.T) {
 	if got := w.reconcile(); got.RequeueAfter != busyRetry {
 		t.Errorf("looks again after %s", got.RequeueAfter)
 	}
-	if told := w.told(); len(told) != 0 {
+	if told := w.newEvents(); len(told) != 0 {
 		t.Errorf("told %v", told)
 	}
 	w.artifacts.err, w.artifacts.before = nil, nil

@@ -225,9 +225,9 @@ func (p plan) summary() string {
 	for _, o := range p.apply {
 		n[idOf(o).kind]++
 	}
-	words := wording.Count(n[poolKind], "pool") + ", " + wording.Count(n[connectionKind], "connection")
+	text := wording.Count(n[poolKind], "pool") + ", " + wording.Count(n[connectionKind], "connection")
 	if n[policyKind] > 0 {
-		words += ", " + wording.Count(n[policyKind], "policy")
+		text += ", " + wording.Count(n[policyKind], "policy")
 	}
-	return words
+	return text
 }

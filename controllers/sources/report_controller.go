@@ -176,7 +176,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	if was := source.Status.CommitStatus; was != nil { // as a former process may have told
 		last.refused = cmp.Or(last.refused, was.Message)
 	}
-	if gist(last.refused) != gist(message) {
+	if withoutCommit(last.refused) != withoutCommit(message) {
 		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
 		kube.Warn(ctx, "GitHub can't be told what became of a revision", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
 	}
@@ -188,8 +188,8 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 // ofCommit are the words of a refusal that name the commit: each has the same cause.
 var ofCommit = regexp.MustCompile(`commit [0-9a-f]{7} `)
 
-// gist is what a refusal says of any commit.
-func gist(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
+// withoutCommit is what a refusal says, whichever commit it is of.
+func withoutCommit(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
 
 // note writes into a source's status why GitHub isn't told, "" if it is. The other fields are the Reconciler's, which may be writing them.
 func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal string) error {

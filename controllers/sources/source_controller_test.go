@@ -207,7 +207,7 @@ func (w *world) expectObjects(want map[string]string) {
 
 // expectReady checks the conditions, in short: Ready's status and reason, and which of
 // Stalled and Reconciling hold.
-func (w *world) expectReady(want string, words ...string) {
+func (w *world) expectReady(want string, text ...string) {
 	w.t.Helper()
 	source := w.source()
 	ready := conditions.Get(source, v1alpha1.ReadyCondition)
@@ -223,7 +223,7 @@ func (w *world) expectReady(want string, words ...string) {
 	if got != want {
 		w.t.Errorf("conditions: got %q, want %q: %s", got, want, ready.Message)
 	}
-	for _, word := range words {
+	for _, word := range text {
 		if !strings.Contains(ready.Message, word) {
 			w.t.Errorf("message lacks %q: %s", word, ready.Message)
 		}
@@ -233,8 +233,8 @@ func (w *world) expectReady(want string, words ...string) {
 	}
 }
 
-// told returns the events since the last call, as "TYPE REASON".
-func (w *world) told() []string {
+// newEvents returns the events since the last call, as "TYPE REASON".
+func (w *world) newEvents() []string {
 	var got []string
 	for {
 		select {
@@ -267,7 +267,7 @@ func TestARevisionIsApplied(t *testing.T) {
 	if diff := cmp.Diff(compile.Options{Path: "pools", Tags: map[string]string{"env": "prod"}, PolicyName: "us"}, w.options); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"Normal Succeeded"}, w.told()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal Succeeded"}, w.newEvents()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -276,13 +276,13 @@ func TestAnUnchangedRevisionIsNeitherFetchedNorTold(t *testing.T) {
 	w := newWorld(t, us())
 	w.push("main@sha1:1", pool("a"))
 	w.reconcile()
-	w.told()
+	w.newEvents()
 	before := w.source().ResourceVersion
 	w.reconcile()
 	if w.fetches != 1 {
 		t.Errorf("fetched %d times", w.fetches)
 	}
-	if diff := cmp.Diff([]string(nil), w.told()); diff != "" {
+	if diff := cmp.Diff([]string(nil), w.newEvents()); diff != "" {
 		t.Error(diff)
 	}
 	if after := w.source().ResourceVersion; after != before {
@@ -314,7 +314,7 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 	w := newWorld(t, us())
 	w.push("main@sha1:1", pool("a"))
 	w.reconcile()
-	w.told()
+	w.newEvents()
 	w.pushBroken("main@sha1:2", 30)
 	if got := w.reconcile(); got.RequeueAfter != 10*time.Minute {
 		t.Errorf("looks again after %s", got.RequeueAfter)
@@ -326,12 +326,12 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 	if status.LastAppliedRevision != "main@sha1:1" || status.LastAttemptedRevision != "main@sha1:2" || len(status.Diagnostics) != 20 {
 		t.Errorf("status: %+v", status)
 	}
-	if diff := cmp.Diff([]string{"Warning BuildFailed"}, w.told()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning BuildFailed"}, w.newEvents()); diff != "" {
 		t.Error(diff)
 	}
 
 	w.reconcile()
-	if w.fetches != 2 || len(w.told()) != 0 {
+	if w.fetches != 2 || len(w.newEvents()) != 0 {
 		t.Errorf("a revision known to be broken: fetched %d times", w.fetches)
 	}
 	w.change(func(s *v1alpha1.PoolSource) {
@@ -753,7 +753,7 @@ func TestHandMadeObjectsAreTakenOverAndTold(t *testing.T) {
 	w.reconcile()
 	w.reconcile()
 	w.expectObjects(map[string]string{"RunnerPool a": "us"})
-	if diff := cmp.Diff([]string{"Normal Adopted", "Normal Succeeded"}, w.told()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal Adopted", "Normal Succeeded"}, w.newEvents()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -877,7 +877,7 @@ func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
 	w.reconcile()
 	const late = "False ArtifactFailed Reconciling"
 	w.expectReady(late, "fetching https://example.com/pools.git: asking: timed out (spec.timeout is 1m0s)")
-	w.told()
+	w.newEvents()
 	w.err = nil
 	w.push("r1", pool("linux"))
 	err := w.reconciler.hosts.ask("ci", us().Spec.Git.URL, func() error {
@@ -887,7 +887,7 @@ func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
 		w.expectReady(late, "timed out (spec.timeout is 1m0s)")
 		return nil
 	})
-	if err != nil || len(w.told()) > 0 {
+	if err != nil || len(w.newEvents()) > 0 {
 		t.Errorf("asking: %v; told again", err)
 	}
 	w.reconcile()

@@ -52,9 +52,9 @@ type Claim struct {
 
 // Choice is what a runner does for a claim.
 type Choice struct {
-	// Take names a claim to take over, or one that the runner has already if Own.
-	Take string
-	Own  bool
+	// Use names a claim to use, or one that the runner has already if Own.
+	Use string
+	Own bool
 	// Make is the number of a claim to make, -1 for none.
 	Make int
 	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
@@ -68,20 +68,20 @@ type Choice struct {
 // a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
 // volume where there are nodes. While new ones get no volume, and runners may start without, it makes none, and one runner at a time tries one that failed before.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
-	noVolumes, mayTake := lacksVolumes(spec, all), takeable(spec, all, now)
+	noVolumes, mayReuse := lacksVolumes(spec, all), reusable(spec, all, now)
 	best, made := -1, map[int]bool{}
 	for i, c := range all {
 		made[c.Number] = true
 		switch {
 		case c.Ending:
 		case c.Holder == runner:
-			return Choice{Take: c.Name, Own: true, Make: -1}
-		case mayTake(c) && (best < 0 || newer(c, all[best])):
+			return Choice{Use: c.Name, Own: true, Make: -1}
+		case mayReuse(c) && (best < 0 || newer(c, all[best])):
 			best = i
 		}
 	}
 	if best >= 0 {
-		return Choice{Take: all[best].Name, Make: -1}
+		return Choice{Use: all[best].Name, Make: -1}
 	}
 	if number := firstFree(spec, made); number >= 0 && !noVolumes {
 		return Choice{Make: number}
@@ -89,8 +89,8 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	return chooseAtBound(spec, all, now)
 }
 
-// takeable returns whether a claim may be taken, as Choose says.
-func takeable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
+// reusable reports which claims may be used again, as Choose says.
+func reusable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
 	since, noVolumes, isTried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	return func(c Claim) bool {
 		return isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || c.Failed && !isTried)
@@ -110,7 +110,7 @@ func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
 // chooseAtBound is for when no claim is free and no more may be made.
 func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice {
 	if again := retry(spec, all, now); again >= 0 {
-		return Choice{Take: all[again].Name, Make: -1}
+		return Choice{Use: all[again].Name, Make: -1}
 	}
 	left := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
 	ended := func(c Claim) bool {

@@ -31,9 +31,9 @@ func TestChoose(t *testing.T) {
 		want claims.Choice
 	}{
 		"none yet":                        {nil, claims.Choice{Make: 0}},
-		"the one used last":               {[]claims.Claim{free(0, time.Hour), free(1, time.Minute), free(2, 2*time.Hour)}, claims.Choice{Take: "b", Make: -1}},
-		"of two used at once, the first":  {[]claims.Claim{free(1, time.Hour), free(0, time.Hour)}, claims.Choice{Take: "a", Make: -1}},
-		"its own before any":              {[]claims.Claim{free(0, 0), {Name: "b", Number: 1, Holder: "me", InUse: true}}, claims.Choice{Take: "b", Own: true, Make: -1}},
+		"the one used last":               {[]claims.Claim{free(0, time.Hour), free(1, time.Minute), free(2, 2*time.Hour)}, claims.Choice{Use: "b", Make: -1}},
+		"of two used at once, the first":  {[]claims.Claim{free(1, time.Hour), free(0, time.Hour)}, claims.Choice{Use: "a", Make: -1}},
+		"its own before any":              {[]claims.Claim{free(0, 0), {Name: "b", Number: 1, Holder: "me", InUse: true}}, claims.Choice{Use: "b", Own: true, Make: -1}},
 		"not its own that is being ended": {[]claims.Claim{{Name: "a", Number: 0, Holder: "me", Ending: true}}, claims.Choice{Make: 1}},
 		"the first number that is free":   {[]claims.Claim{with(free(0, 0), inUse), with(free(2, 0), inUse)}, claims.Choice{Make: 1}},
 		"not one in use":                  {[]claims.Claim{with(free(0, 0), inUse)}, claims.Choice{Make: 1}},
@@ -45,7 +45,7 @@ func TestChoose(t *testing.T) {
 		"not one that kept a runner from starting": {
 			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now.Add(time.Second) })}, claims.Choice{Make: 1},
 		},
-		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Take: "a", Make: -1}},
+		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Use: "a", Make: -1}},
 		"none at the bound": {
 			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.Avoid = now.Add(1) })},
 			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted", Soon: true},
@@ -95,9 +95,9 @@ func TestChooseAfterManyFailures(t *testing.T) {
 		all  []claims.Claim
 		want claims.Choice
 	}{
-		"two kept runners from starting": {append(avoided(2), free(2, time.Hour)), claims.Choice{Take: "c", Make: -1}},
+		"two kept runners from starting": {append(avoided(2), free(2, time.Hour)), claims.Choice{Use: "c", Make: -1}},
 		"three did":                      {append(avoided(3), free(3, time.Hour)), claims.Choice{Make: 4}},
-		"and one was taken since":        {append(avoided(3), free(3, 30*time.Second)), claims.Choice{Take: "d", Make: -1}},
+		"and one was taken since":        {append(avoided(3), free(3, 30*time.Second)), claims.Choice{Use: "d", Make: -1}},
 		"and no other can be made": {append(avoided(4), free(4, time.Hour), free(5, time.Hour)), claims.Choice{
 			Make: -1, Missing: "none of at most 6 claims is free: 0 in use, 4 kept a runner from starting lately, 0 being deleted; 2 aren't tried, as these did",
 		}},
@@ -131,10 +131,10 @@ func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
 	}{
 		"a new one isn't made":                  {[]claims.Claim{claim(0, failed)}, missing("0 in use, 1 kept a runner from starting lately, 0")},
 		"nor is another without volume taken":   {[]claims.Claim{claim(0, failed), claim(1, unused)}, missing("0 in use, 1 kept a runner from starting lately, 0")},
-		"one with a volume is":                  {[]claims.Claim{claim(0, failed), claim(1, bound)}, claims.Choice{Take: "b", Make: -1}},
-		"later, that one is tried again":        {[]claims.Claim{claim(0, again), claim(1, unused)}, claims.Choice{Take: "a", Make: -1}},
+		"one with a volume is":                  {[]claims.Claim{claim(0, failed), claim(1, bound)}, claims.Choice{Use: "b", Make: -1}},
+		"later, that one is tried again":        {[]claims.Claim{claim(0, again), claim(1, unused)}, claims.Choice{Use: "a", Make: -1}},
 		"by one runner":                         {[]claims.Claim{claim(0, tried), claim(1, again)}, missing("1 in use, 0 kept a runner from starting lately, 0")},
-		"it has a volume by now":                {[]claims.Claim{claim(0, func(c *claims.Claim) { tried(c); bound(c) }), claim(1, again)}, claims.Choice{Take: "b", Make: -1}},
+		"it has a volume by now":                {[]claims.Claim{claim(0, func(c *claims.Claim) { tried(c); bound(c) }), claim(1, again)}, claims.Choice{Use: "b", Make: -1}},
 		"it failed, but not for want of volume": {[]claims.Claim{claim(0, func(c *claims.Claim) { failed(c); bound(c) })}, claims.Choice{Make: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestWhoWaitsForAClaimTriesOneThatIsLeftAloneEachMinute(t *testing.T) {
 		"all are in use":                   {spec, []claims.Claim{inUse(0, time.Hour), inUse(1, time.Hour), inUse(2, time.Minute)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := claims.Choose(tc.spec, tc.all, "me", now); got.Take != tc.want || (got.Missing == "") != (tc.want != "") {
+			if got := claims.Choose(tc.spec, tc.all, "me", now); got.Use != tc.want || (got.Missing == "") != (tc.want != "") {
 				t.Errorf("%+v, want %q", got, tc.want)
 			}
 		})

@@ -52,10 +52,10 @@ func bindArgoCD(c *cobra.Command) *argocd {
 	return a
 }
 
-// take adds what the Application sets to what the command line says. Whoever writes the plugin's
+// apply adds what the Application sets to what the command line says. Whoever writes the plugin's
 // command runs the cluster, whoever writes the Application need not: the latter adds, and
 // changes nothing.
-func (a *argocd) take(d *definitions, namespace *string) error {
+func (a *argocd) apply(d *definitions, namespace *string) error {
 	if !a.enabled {
 		return nil
 	}

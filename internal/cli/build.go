@@ -52,7 +52,7 @@ func newBuild() *cobra.Command {
 		if plugin.discover {
 			return plugin.printDiscovered(c.OutOrStdout(), args)
 		}
-		if err := plugin.take(d, &namespace); err != nil {
+		if err := plugin.apply(d, &namespace); err != nil {
 			return err
 		}
 		result, err := d.compile(c.Context(), args)

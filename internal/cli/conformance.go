@@ -93,7 +93,7 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	config.Told = func(found conformance.Finding) {
+	config.OnFinding = func(found conformance.Finding) {
 		if f.value != "text" {
 			return
 		}

@@ -112,9 +112,9 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, words := range tc.want {
-				if !strings.Contains(answer.Text(), words) {
-					t.Errorf("%q is not in\n%s", words, answer.Text())
+			for _, text := range tc.want {
+				if !strings.Contains(answer.Text(), text) {
+					t.Errorf("%q is not in\n%s", text, answer.Text())
 				}
 			}
 		})

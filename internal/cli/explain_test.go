@@ -146,14 +146,14 @@ func TestExplain(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := answer.Text()
-			for _, words := range tc.want {
-				if !strings.Contains(text, words) {
-					t.Errorf("%q is not in\n%s", words, text)
+			for _, part := range tc.want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%q is not in\n%s", part, text)
 				}
 			}
-			for _, words := range tc.never {
-				if strings.Contains(text, words) {
-					t.Errorf("%q is in\n%s", words, text)
+			for _, part := range tc.never {
+				if strings.Contains(text, part) {
+					t.Errorf("%q is in\n%s", part, text)
 				}
 			}
 		})
@@ -162,14 +162,14 @@ func TestExplain(t *testing.T) {
 
 func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 	left := cluster()[1:]
-	for what, words := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends"} {
+	for what, part := range map[string]string{"pool": "RunnerPool ci/linux is gone, and its deletion hasn't reached its runners", "runner": "deleted; the runner ends"} {
 		name := map[string]string{"pool": "linux", "runner": "linux-1"}[what]
 		answer, err := explainerOf(nil, left...).explain(t.Context(), subject{what, name}, time.Time{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := answer.Text(); !strings.Contains(text, words) || strings.Contains(text, "Not known") {
-			t.Errorf("%q is not in, or something isn't known:\n%s", words, text)
+		if text := answer.Text(); !strings.Contains(text, part) || strings.Contains(text, "Not known") {
+			t.Errorf("%q is not in, or something isn't known:\n%s", part, text)
 		}
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "runnerpools"}, "", errors.New("ask your administrator"))

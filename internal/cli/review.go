@@ -87,7 +87,7 @@ func newReview(version string) *cobra.Command {
 	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
 	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
 	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
-	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failWords, ", ")+"; a head that is broken always fails")
+	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failChoices, ", ")+"; a head that is broken always fails")
 	flags.BoolVar(&o.diff, "diff", false, "add a unified diff of the objects as they are applied")
 	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, and ask it what it would say to each changed object, with your own rights")
 	o.cluster = bindCluster(flags, version, "with --live: ")
@@ -132,8 +132,8 @@ func (o *reviewOptions) check(args []string) ([]formFile, error) {
 		return nil, fmt.Errorf("--marker must be at most 100 letters, digits, spaces, dots, slashes and single dashes, found %q", o.marker)
 	}
 	for _, word := range o.failOn {
-		if _, isCost := costLimit(word); !isCost && !slices.Contains(failWords[:len(failWords)-1], word) {
-			return nil, fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failWords, ", "), word)
+		if _, isCost := costLimit(word); !isCost && !slices.Contains(failChoices[:len(failChoices)-1], word) {
+			return nil, fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failChoices, ", "), word)
 		}
 	}
 	return formFiles(o.writes)
@@ -207,8 +207,8 @@ func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unrea
 	return records, unread, err
 }
 
-// failWords are what --fail-on takes; N is an amount by month.
-var failWords = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
+// failChoices are what --fail-on takes; N is an amount by month.
+var failChoices = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
 
 // costLimit reads cost>N.
 func costLimit(word string) (limit float64, ok bool) {

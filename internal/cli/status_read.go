@@ -89,14 +89,14 @@ type listOf[T any] interface {
 }
 
 // pages lists objects, some at a time, and has each part taken.
-func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, take func(L), options ...client.ListOption) error {
+func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
 	more, n := "", 0
 	for {
 		list := L(new(T)) // a part that is decoded over another would change it
 		if err := from.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
 			return err
 		}
-		take(list)
+		each(list)
 		n += meta.LenList(list)
 		switch more = list.GetContinue(); {
 		case more == "":
@@ -108,11 +108,11 @@ func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, take fun
 }
 
 // listed lists objects of all namespaces or of one, and of the context's alone if the others may not be read.
-func listed[T any, L listOf[T]](ctx context.Context, g *statusReader, what string, take func(L)) {
-	err := pages(ctx, g.client, take, client.InNamespace(g.namespace))
+func listed[T any, L listOf[T]](ctx context.Context, g *statusReader, what string, each func(L)) {
+	err := pages(ctx, g.client, each, client.InNamespace(g.namespace))
 	if g.namespace == "" && apierrors.IsForbidden(err) {
 		g.cannot(what+" of other namespaces than "+g.own, err)
-		err = pages(ctx, g.client, take, client.InNamespace(g.own))
+		err = pages(ctx, g.client, each, client.InNamespace(g.own))
 		what += " of namespace " + g.own
 	}
 	g.cannot(what, err)

@@ -125,9 +125,9 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 			if page.Verdict != tc.verdict || page.Totals.Pools != tc.pools {
 				t.Errorf("%s, %d pools", page.Verdict, page.Totals.Pools)
 			}
-			for _, words := range tc.want {
-				if !strings.Contains(text, words) {
-					t.Errorf("%q is not in\n%s", words, text)
+			for _, part := range tc.want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%q is not in\n%s", part, text)
 				}
 			}
 		})

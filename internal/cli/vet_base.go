@@ -32,11 +32,11 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if err != nil {
 		return nil, err
 	}
-	told := func(message string) []report.Finding {
+	finding := func(message string) []report.Finding {
 		return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}
 	}
 	if problems := result.Diagnostics; len(problems) > 0 {
-		return told(fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))), nil
+		return finding(fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))), nil
 	}
 	fillNamespace(result.Objects, w.options.namespace)
 	gone := poolNames(result.Objects)
@@ -47,7 +47,7 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if len(gone) == 0 {
 		return nil, nil
 	}
-	return told(fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
+	return finding(fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
 		wording.List(slices.Sorted(maps.Keys(gone)), maxGone))), nil
 }
 

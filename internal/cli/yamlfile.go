@@ -177,7 +177,7 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	if err != nil {
 		path, message := "", err.Error()
 		if found := typeError.FindStringSubmatch(message); found != nil {
-			path, message = embedded.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeWords(found[3]), found[1])
+			path, message = embedded.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeName(found[3]), found[1])
 		}
 		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}
 	}
@@ -192,8 +192,8 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	return diagnostics
 }
 
-// typeWords names a Go type as users know it.
-func typeWords(goType string) string {
+// typeName names a Go type as users know it.
+func typeName(goType string) string {
 	switch {
 	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
 		return "a whole number"

@@ -60,8 +60,8 @@ type Config struct {
 	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts. A poll without a
 	// message is to be held for LeastHold at least.
 	Retry, Patience, LeastHold time.Duration
-	// Told gets each finding as it is made.
-	Told func(Finding)
+	// OnFinding gets each finding as it is made.
+	OnFinding func(Finding)
 }
 
 // run is what has been made so far.
@@ -125,7 +125,7 @@ func (r *run) note(check, found string) { r.add(Finding{Check: check, Verdict: N
 
 func (r *run) add(f Finding) {
 	r.findings = append(r.findings, f)
-	r.Told(f)
+	r.OnFinding(f)
 }
 
 // isAway says whether an error tells nothing of how GitHub behaves.
@@ -148,8 +148,8 @@ func refusal(err error, kind github.Kind) error {
 	return err
 }
 
-// words are GitHub's own for an error.
-func words(err error) string {
+// answerOf is what GitHub answered when it refused.
+func answerOf(err error) string {
 	if e := new(github.Error); errors.As(err, &e) {
 		return fmt.Sprintf("%d: %s", e.Status, e.Message)
 	}
@@ -230,7 +230,7 @@ func (r *run) runner(ctx context.Context) {
 	if err = pollOutdated(ctx, r.Options.WithDefaults(turns.First).For(r.Credentials).Transport, jit.Encoded); errors.Is(err, errNotBroker) {
 		r.note("outdated runner", err.Error())
 	} else {
-		r.tell("outdated runner", "refused with "+words(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
+		r.tell("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
 	}
 	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
 	r.tell("runner removed twice", "nothing to remove", r.sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
@@ -244,7 +244,7 @@ func (r *run) sessions(ctx context.Context) {
 	}
 	r.tell("statistics with a session", "present", present(statistics), "a pool asks for them by another call")
 	other, _, err := r.others.OpenSession(ctx, r.set.ID, another)
-	if !r.tell("second session", "refused with "+words(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
+	if !r.tell("second session", "refused with "+answerOf(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
 		_ = other.Close(ctx) // it goes with the scale set
 	}
 	resumed, _, err := r.others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())

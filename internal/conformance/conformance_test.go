@@ -45,7 +45,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	found := map[string]Finding{}
 	got, err := Run(t.Context(), Config{
 		Credentials: github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token},
-		Name:        "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, Told: func(f Finding) { found[f.Check] = f },
+		Name:        "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, OnFinding: func(f Finding) { found[f.Check] = f },
 	})
 	if err != nil || len(got) != len(found) {
 		t.Errorf("%d findings, %d told: %v", len(got), len(found), err)
@@ -130,9 +130,9 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 			if diff := cmp.Diff(tc.differ, differing(found)); diff != "" {
 				t.Errorf("-want +got:\n%s\n%v", diff, found)
 			}
-			for check, words := range tc.says {
-				if !strings.Contains(found[check].Found, words) {
-					t.Errorf("%s: %q doesn't say %q", check, found[check].Found, words)
+			for check, text := range tc.says {
+				if !strings.Contains(found[check].Found, text) {
+					t.Errorf("%s: %q doesn't say %q", check, found[check].Found, text)
 				}
 			}
 		})

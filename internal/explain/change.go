@@ -92,12 +92,12 @@ func (f *PoolFacts) blockers() []string {
 				all = append(all, "Change what the other findings under Template name, too.")
 				break
 			}
-			all = append(all, denialWords(d))
+			all = append(all, denialText(d))
 		}
 	}
 	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
-	if words := f.unready(ready); words != "" {
-		all = append(all, words)
+	if text := f.unready(ready); text != "" {
+		all = append(all, text)
 	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, remedies[v1alpha1.SuspendedReason])
@@ -105,8 +105,8 @@ func (f *PoolFacts) blockers() []string {
 	return all
 }
 
-// untold is the cause of the last failure, unless a runner that is still there tells of it.
-func (f *PoolFacts) untold() v1alpha1.RunnerCause {
+// unreported is the cause of the last failure, unless a runner that is still there tells of it.
+func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
 	if len(f.Pool.Status.Failures) == 0 {
 		return ""
 	}
@@ -149,7 +149,7 @@ func (f *PoolFacts) remedyBy(c *Condition) string {
 	case c.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
 		return UnreadRemedy(poolKind)
 	case c.Reason == v1alpha1.RunnersFailingReason:
-		return FailingRemedy(f.untold())
+		return FailingRemedy(f.unreported())
 	case c.Reason == v1alpha1.GitHubUnavailableReason:
 		return f.ofOutage()
 	case c.Reason == v1alpha1.QuotaExceededReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseQuota }):
@@ -177,11 +177,11 @@ func (f *PoolFacts) ofOutage() string {
 
 // fixConnection says what to do about the pool's connection, by its condition.
 func (f *PoolFacts) fixConnection(c *Condition) string {
-	return fmt.Sprintf("GitHubConnection %s (%s): %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), c.words(), RemedyFor(connectionKind, c))
+	return fmt.Sprintf("GitHubConnection %s (%s): %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), c.text(), RemedyFor(connectionKind, c))
 }
 
-// denialWords say what to change of a template.
-func denialWords(d v1alpha1.PolicyFinding) string {
+// denialText says what to change of a template.
+func denialText(d v1alpha1.PolicyFinding) string {
 	what := "Change spec.template"
 	if d.Path != "" {
 		what += "." + d.Path
@@ -220,11 +220,11 @@ func (f *PoolFacts) raise(wanted int64) []string {
 	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
 	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
 	case by != "":
-		words := fmt.Sprintf("Raise max of the schedule %s, now %s, or wait: %s.", by, wording.Max(f.declared().Max), asks)
+		text := fmt.Sprintf("Raise max of the schedule %s, now %s, or wait: %s.", by, wording.Max(f.declared().Max), asks)
 		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
-			words += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
+			text += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
-		return []string{words}
+		return []string{text}
 	case scale.Max != nil && *scale.Max == 0:
 		return []string{"Raise spec.scale.max: it is 0, and no job runs."}
 	case scale.Max != nil:
@@ -235,24 +235,24 @@ func (f *PoolFacts) raise(wanted int64) []string {
 
 // noEffect says that declaring another number has no effect, and what would. So many runners are wanted.
 func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, wanted int64) string {
-	words := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
+	text := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
 	if b.Value > b.Declared {
-		words = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
+		text = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
 	}
-	words += fmt.Sprintf(": the rule %s bounds it", b.Rule)
+	text += fmt.Sprintf(": the rule %s bounds it", b.Rule)
 	if l.Until != nil && l.Until.After(f.Now) {
-		words += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
+		text += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
 	}
-	words += "; change it, or ask its owner"
+	text += "; change it, or ask its owner"
 	for _, p := range f.Policies {
 		if p.Policy == b.Rule.Policy && p.Source != "" {
-			words += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
+			text += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
 		}
 	}
 	if b.Field == "max" && wanted > int64(b.Value) {
-		words += ", or wait"
+		text += ", or wait"
 	}
-	return words + "."
+	return text + "."
 }
 
 // starting counts the runners that don't start, and says why not, by cause.

@@ -173,7 +173,7 @@ func (a *PoolNumbers) demand(p *page) {
 		p.line(2, "spec.demand has no source: only min and idle set the number of runners.")
 	}
 	for _, s := range d.Sources {
-		p.line(2, "%s: %s", s.title(), s.words())
+		p.line(2, "%s: %s", s.title(), s.text())
 		if s.Reason != "" {
 			p.line(6, "%s", s.Reason)
 		}
@@ -184,8 +184,8 @@ func (a *PoolNumbers) demand(p *page) {
 	if of := slices.DeleteFunc(slices.Clone(d.Sources), func(s Source) bool { return s.Jobs == nil }); len(of) > 1 {
 		p.line(2, "The largest number of jobs counts.")
 	}
-	if words := d.receivesBy(); words != "" {
-		p.line(2, "%s", words)
+	if text := d.receivesBy(); text != "" {
+		p.line(2, "%s", text)
 	}
 }
 
@@ -202,8 +202,8 @@ func (s *Source) title() string {
 	return fmt.Sprintf("%s (%s)", s.Name, s.Kind)
 }
 
-// words write what a source says.
-func (s *Source) words() string {
+// text is what a source says.
+func (s *Source) text() string {
 	var parts []string
 	if s.Jobs != nil {
 		parts = append(parts, wording.Count(*s.Jobs, "job"))
@@ -214,21 +214,21 @@ func (s *Source) words() string {
 	if s.Idle != nil {
 		parts = append(parts, wording.Count(*s.Idle, "idle runner")+" more")
 	}
-	words := strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
 	switch {
 	case !s.Read:
 		return "not read yet"
-	case words == "" && s.Stale:
+	case text == "" && s.Stale:
 		return "no number yet; until there is one, no runner ends for lack of jobs"
-	case words == "":
+	case text == "":
 		return "no number"
 	case s.Stale:
-		words += ", stale: it gives no signal, and its last number counts"
+		text += ", stale: it gives no signal, and its last number counts"
 	}
 	if s.Counts {
-		words += "; this number counts"
+		text += "; this number counts"
 	}
-	return words
+	return text
 }
 
 // ofDemand says what would change the demand.

@@ -82,8 +82,8 @@ func (c *Candidate) eventLines(p *page, repository string) []string {
 	case e.Winner != "":
 		lines = append(lines, fmt.Sprintf("such a job counts at %s: %s", e.Winner, e.Why))
 	}
-	if words := e.account(p, c.Observes); words != "" {
-		lines = append(lines, words)
+	if text := e.account(p, c.Observes); text != "" {
+		lines = append(lines, text)
 	}
 	return lines
 }
@@ -96,13 +96,13 @@ func (e *JobEvents) account(p *page, observes bool) string {
 	case JobWaiting:
 		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
 	case JobQueued:
-		words := "it knows the job, which counts "
+		text := "it knows the job, which counts "
 		if e.Until != nil && e.Until.After(p.now) {
-			words += fmt.Sprintf("at least until %s", p.when(e.Until.Time))
+			text += fmt.Sprintf("at least until %s", p.when(e.Until.Time))
 		} else {
-			words += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
+			text += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
 		}
-		return words + "; that time doesn't run while the pool is at its max"
+		return text + "; that time doesn't run while the pool is at its max"
 	case JobElsewhere:
 		return "a runner of somebody else has the job: it doesn't count here"
 	case JobRunning:

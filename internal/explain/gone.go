@@ -74,7 +74,7 @@ func (a GoneAnswer) Text() string {
 	}
 	p.section("Runners")
 	for _, r := range a.Runners {
-		p.line(2, "%s", fmt.Sprintf("%s is %s; job: %s", r.Name, r.State, jobWords(p, r.Job)))
+		p.line(2, "%s", fmt.Sprintf("%s is %s; job: %s", r.Name, r.State, jobText(p, r.Job)))
 	}
 	p.list("Not known", a.Unknown)
 	return p.String()

@@ -46,11 +46,11 @@ func (f *PoolFacts) closed() *Held {
 		case listening == nil:
 			return &Held{What: "intake", Reason: with("no message session was opened yet", f.whyUnready())}
 		case listening.Status != metav1.ConditionTrue:
-			return &Held{What: "intake", Reason: "no message session is open: " + listening.words(), Since: &listening.Since}
+			return &Held{What: "intake", Reason: "no message session is open: " + listening.text(), Since: &listening.Since}
 		}
 	}
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && slices.Contains(withoutSession, ready.Reason) {
-		return &Held{What: "intake", Reason: ready.words(), Since: &ready.Since}
+		return &Held{What: "intake", Reason: ready.text(), Since: &ready.Since}
 	}
 	return nil
 }
@@ -62,9 +62,9 @@ func (f *PoolFacts) whyUnready() string {
 	case !ready.isFalse():
 		return ""
 	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
-		return fmt.Sprintf("GitHubConnection %s isn't ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.words())
+		return fmt.Sprintf("GitHubConnection %s isn't ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
 	}
-	return ready.words()
+	return ready.text()
 }
 
 // otherGroup says in which runner group GitHub has the scale set, if the pool declares another; else "".

@@ -120,7 +120,7 @@ func Job(f JobFacts) JobAnswer {
 	}
 	if i := slices.IndexFunc(a.Found, func(j FoundJob) bool { return j.Certain }); i >= 0 {
 		a.Found = a.Found[i : i+1]
-		a.Summary = a.Found[0].words()
+		a.Summary = a.Found[0].text()
 		return a
 	}
 	for i := range f.Pools {
@@ -147,8 +147,8 @@ func Job(f JobFacts) JobAnswer {
 	return a
 }
 
-// words say that the runner has the job, or had it.
-func (j *FoundJob) words() string {
+// text says that the runner has the job, or had it.
+func (j *FoundJob) text() string {
 	if j.Job.CompletedAt != nil {
 		return fmt.Sprintf("It isn't waiting: it has ended. Runner %s of RunnerPool %s had it.", j.Runner, j.Pool)
 	}
@@ -256,10 +256,10 @@ func (c *Candidate) rank() int {
 }
 
 // situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why one that accepts jobs, or is full, isn't ready.
-func (f *PoolFacts) situation() (open bool, words, unready string) {
+func (f *PoolFacts) situation() (open bool, text, unready string) {
 	d, none, why := f.Pool.Status.Decision, f.none(), ""
 	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
-		why = ready.words()
+		why = ready.text()
 	}
 	switch {
 	case f.observes():
@@ -272,14 +272,14 @@ func (f *PoolFacts) situation() (open bool, words, unready string) {
 	if closed := f.closed(); closed != nil {
 		return false, none + ": " + closed.Reason, ""
 	}
-	isFull, words := f.room(d)
+	isFull, text := f.room(d)
 	if isFull {
-		words += f.maxWords()
+		text += f.maxText()
 	}
 	if why != "" {
-		words += "; it isn't ready"
+		text += "; it isn't ready"
 	}
-	return !isFull, words, why
+	return !isFull, text, why
 }
 
 // none says that a pool takes no more jobs, and how many it has that no runner works on.
@@ -307,7 +307,7 @@ func (f *PoolFacts) waiting() int32 {
 }
 
 // room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
-func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
+func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, text string) {
 	s := &f.Pool.Status
 	n := s.GetJobs()
 	jobs := wording.Count(n, "job")
@@ -316,22 +316,22 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, words string) {
 		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
 	case f.isREST():
 		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
-			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersWords(s.Runners))
+			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersText(s.Runners))
 	case n >= d.Announced:
 		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
 	case d.Announced == v1alpha1.UnboundedMax:
-		words = fmt.Sprintf("has %s and room for any number", jobs)
+		text = fmt.Sprintf("has %s and room for any number", jobs)
 	default:
-		words = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
+		text = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
 	}
 	if waiting := f.waiting(); waiting > 0 {
-		words += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersWords(s.Runners))
+		text += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersText(s.Runners))
 	}
-	return false, words
+	return false, text
 }
 
-// maxWords says what set the pool's max.
-func (f *PoolFacts) maxWords() string {
+// maxText says what set the pool's max.
+func (f *PoolFacts) maxText() string {
 	d := f.Pool.Status.Decision
 	if d.Limits == nil {
 		return ""
@@ -341,22 +341,22 @@ func (f *PoolFacts) maxWords() string {
 			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, wording.Max(b.Declared), b.Rule.Says(b.Reason))
 		}
 	}
-	words := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.GetMax()))
+	text := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.GetMax()))
 	if by := f.decider("max"); by != "" {
-		words += ", by the schedule " + by
+		text += ", by the schedule " + by
 	}
-	return words
+	return text
 }
 
 // summary answers in a sentence or two.
 func (a *JobAnswer) summary() string {
 	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() || c.Observes })
-	if words := a.byEvents(); words != "" {
-		return words
+	if text := a.byEvents(); text != "" {
+		return text
 	}
 	switch {
 	case len(a.Found) > 0:
-		return a.foundWords()
+		return a.foundText()
 	case len(a.Pools) == 0 && len(a.Unknown) > 0:
 		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
 	case len(a.Pools) == 0:
@@ -381,8 +381,8 @@ func (a *JobAnswer) nobody() string {
 
 // waits says which of the pools that fit it waits for, if it does.
 func (a *JobAnswer) waits(fit []Candidate) string {
-	if words := fit[0].missed(); words != "" {
-		return a.nobody() + " " + words
+	if text := fit[0].missed(); text != "" {
+		return a.nobody() + " " + text
 	}
 	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
 		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
@@ -402,8 +402,8 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 	return fmt.Sprintf("%s If it waits%s, it is for RunnerPool %s: it %s.", a.nobody(), only, fit[0].Pool, fit[0].Situation)
 }
 
-// foundWords say how many jobs of the run have a runner here, or had one.
-func (a *JobAnswer) foundWords() string {
+// foundText says how many jobs of the run have a runner here, or had one.
+func (a *JobAnswer) foundText() string {
 	has, had := 0, 0
 	for i := range a.Found {
 		if a.Found[i].Job.CompletedAt != nil {
@@ -416,14 +416,14 @@ func (a *JobAnswer) foundWords() string {
 	if a.JobID != 0 {
 		of = "of its run"
 	}
-	words := fmt.Sprintf("Runners here have %s %s", wording.Count(has, "job"), of)
+	text := fmt.Sprintf("Runners here have %s %s", wording.Count(has, "job"), of)
 	if had > 0 {
-		words += fmt.Sprintf(", and had %d that ended", had)
+		text += fmt.Sprintf(", and had %d that ended", had)
 	}
 	if a.JobID != 0 {
-		words += ". Whether this one is among them isn't known here"
+		text += ". Whether this one is among them isn't known here"
 	}
-	return words + "."
+	return text + "."
 }
 
 // beyond lists what only GitHub knows.
@@ -463,7 +463,7 @@ func (a JobAnswer) Text() string {
 	if len(a.Found) > 0 {
 		p.section("Jobs of this run that runners have or had")
 		for _, j := range a.Found {
-			p.line(2, "- %s of RunnerPool %s: %s", j.Runner, j.Pool, jobWords(p, &j.Job))
+			p.line(2, "- %s of RunnerPool %s: %s", j.Runner, j.Pool, jobText(p, &j.Job))
 		}
 	}
 	if len(a.Pools) > 0 {

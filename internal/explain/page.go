@@ -107,8 +107,8 @@ func capacity(most int32) string {
 	return "up to " + wording.Count(most, "job") + " in total"
 }
 
-// words write a condition's reason and message, the reason once.
-func (c *Condition) words() string {
+// text is a condition's reason and message, the reason once.
+func (c *Condition) text() string {
 	if strings.HasPrefix(strings.ToLower(c.Message), strings.ToLower(c.Reason)) {
 		return c.Message
 	}
@@ -116,9 +116,9 @@ func (c *Condition) words() string {
 }
 
 // with appends a detail, if there is one.
-func with(words, detail string) string {
+func with(text, detail string) string {
 	if detail == "" {
-		return words
+		return text
 	}
-	return words + ": " + detail
+	return text + ": " + detail
 }

@@ -222,11 +222,11 @@ func (f *PoolFacts) held() []Held {
 		if !c.isFalse() {
 			return
 		}
-		words := c.words()
+		text := c.text()
 		if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); ready != nil && ready.Message == c.Message {
-			words = wording.FirstLine(words) // the page begins with the others
+			text = wording.FirstLine(text) // the page begins with the others
 		}
-		held = append(held, Held{What: what, Reason: words, Since: &c.Since})
+		held = append(held, Held{What: what, Reason: text, Since: &c.Since})
 	}
 	add("policy", v1alpha1.PolicyCondition)
 	add("health", v1alpha1.HealthyCondition)
@@ -234,10 +234,10 @@ func (f *PoolFacts) held() []Held {
 		held = append(held, Held{What: "update", Reason: with(u.Way(""), u.Reason), Since: &u.Since})
 	}
 	if f.Applied.isFalse() {
-		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.words())), Since: &f.Applied.Since})
+		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), Since: &f.Applied.Since})
 	}
-	if words := f.otherGroup(); words != "" {
-		held = append(held, Held{What: "runner group", Reason: words})
+	if text := f.otherGroup(); text != "" {
+		held = append(held, Held{What: "runner group", Reason: text})
 	}
 	return held
 }
@@ -284,7 +284,7 @@ func (a PoolAnswer) Text() string {
 	if len(a.Recent) > 1 {
 		p.section("Recent")
 		for _, e := range a.Recent {
-			p.line(2, "%s", e.words())
+			p.line(2, "%s", e.text())
 		}
 	}
 	p.list("Not known", a.Unknown)
@@ -303,7 +303,7 @@ func (a *PoolAnswer) title(p *page) {
 		p.line(0, "RunnerPool %s is ready: %s", a.Pool, a.Ready.Message)
 	default:
 		p.line(0, "RunnerPool %s is not ready since %s", a.Pool, p.when(a.Ready.Since.Time))
-		p.line(0, "%s", a.Ready.words())
+		p.line(0, "%s", a.Ready.text())
 	}
 	if a.Behind && a.Ready != nil {
 		p.line(0, "Its spec changed since: the controller has not looked at it as it is now.")
@@ -319,13 +319,13 @@ func (a *PoolAnswer) numbers(p *page) {
 	}
 	switch {
 	case a.Jobs == nil:
-		p.line(0, "%s %s; how many jobs isn't known.", has, runnersWords(a.Runners))
+		p.line(0, "%s %s; how many jobs isn't known.", has, runnersText(a.Runners))
 	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
 		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
 	case a.closed:
-		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
+		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), runnersText(a.Runners))
 	default:
-		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersWords(a.Runners))
+		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersText(a.Runners))
 	}
 	if d == nil {
 		why := undecided(a.Template)
@@ -363,11 +363,11 @@ func (a *PoolAnswer) target() string {
 	return fmt.Sprintf("Desired: %s; it accepts %s.", runners, capacity(most))
 }
 
-// RunnersWords count runners, and how many are in each state.
-func RunnersWords(c v1alpha1.RunnerCounts) string { return runnersWords(c) }
+// RunnersText says how many runners there are, and how many in each state.
+func RunnersText(c v1alpha1.RunnerCounts) string { return runnersText(c) }
 
-func runnersWords(c v1alpha1.RunnerCounts) string {
-	words := wording.Count(c.Total, "runner")
+func runnersText(c v1alpha1.RunnerCounts) string {
+	text := wording.Count(c.Total, "runner")
 	var parts []string
 	for _, s := range []struct {
 		n    int32
@@ -381,9 +381,9 @@ func runnersWords(c v1alpha1.RunnerCounts) string {
 		parts = append(parts, fmt.Sprintf("%d of them of an older template", c.Outdated))
 	}
 	if len(parts) == 0 {
-		return words
+		return text
 	}
-	return words + ": " + strings.Join(parts, ", ")
+	return text + ": " + strings.Join(parts, ", ")
 }
 
 // briefReason returns a decision's reason without its rules, which the limits list.
@@ -562,7 +562,7 @@ func (a *PoolAnswer) policies(p *page) {
 		case r == nil:
 			state = "not looked at yet"
 		case r.Status != metav1.ConditionTrue:
-			state = fmt.Sprintf("not ready since %s: %s", p.when(r.Since.Time), r.words())
+			state = fmt.Sprintf("not ready since %s: %s", p.when(r.Since.Time), r.text())
 		case a.Ready.isFalse() && strings.Contains(a.Ready.Message, pol.Policy+": "): // and is well elsewhere
 			state = "ready, but not for this pool: see above"
 		}
@@ -587,38 +587,38 @@ func (a *PoolNumbers) decision(p *page) {
 		p.line(2, "by policies of digest %s", d.Digest)
 	}
 	if b := d.Before; b != nil {
-		p.line(2, "before: %s", numbersWords(b))
+		p.line(2, "before: %s", numbersText(b))
 	}
 }
 
-func numbersWords(n *v1alpha1.DecidedNumbers) string {
-	words := fmt.Sprintf("desired %d, announced %s", n.Desired, wording.Max(n.Announced))
+func numbersText(n *v1alpha1.DecidedNumbers) string {
+	text := fmt.Sprintf("desired %d, announced %s", n.Desired, wording.Max(n.Announced))
 	if n.Max != 0 {
-		words += ", max " + wording.Max(n.Max)
+		text += ", max " + wording.Max(n.Max)
 	}
-	return words
+	return text
 }
 
-// words write an entry of the history in a line.
-func (e *Entry) words() string {
-	words := stamp(e.Time.Time)
+// text is an entry of the history in a line.
+func (e *Entry) text() string {
+	text := stamp(e.Time.Time)
 	if d := e.Decision; d != nil {
 		desired := fmt.Sprint(d.Desired)
 		if d.Before != nil && d.Before.Desired != d.Desired {
 			desired = fmt.Sprintf("%d → %d", d.Before.Desired, d.Desired)
 		}
-		words += fmt.Sprintf("  desired %s, announced %s", desired, wording.Max(d.Announced))
+		text += fmt.Sprintf("  desired %s, announced %s", desired, wording.Max(d.Announced))
 		if d.Limits != nil {
-			words += ", max " + wording.Max(d.Limits.GetMax())
+			text += ", max " + wording.Max(d.Limits.GetMax())
 		}
-		words += ": " + briefReason(d)
+		text += ": " + briefReason(d)
 	}
 	switch v := e.Template; {
 	case v == nil:
 	case v.Allowed:
-		words += "; template allowed"
+		text += "; template allowed"
 	default:
-		words += "; template denied"
+		text += "; template denied"
 	}
-	return words
+	return text
 }

@@ -242,11 +242,11 @@ func (a RunnerAnswer) Text() string {
 	if a.Exit != nil {
 		field("Ended with", a.Exit.String())
 	}
-	field("Revision", a.Revision+revisionWords(a.Current))
+	field("Revision", a.Revision+revisionText(a.Current))
 	if a.Node != "" {
 		field("Node", a.Node)
 	}
-	field("Job", jobWords(p, a.Job))
+	field("Job", jobText(p, a.Job))
 	a.text(field)
 	p.list("What would change this", a.Changes)
 	p.list("Not known", a.Unknown)
@@ -272,7 +272,7 @@ func (a *RunnerRegistration) text(field func(name, text string)) {
 	}
 }
 
-func revisionWords(current *bool) string {
+func revisionText(current *bool) string {
 	switch {
 	case current == nil:
 		return ""
@@ -282,28 +282,28 @@ func revisionWords(current *bool) string {
 	return ", not the one in force"
 }
 
-func jobWords(p *page, j *v1alpha1.JobReference) string {
+func jobText(p *page, j *v1alpha1.JobReference) string {
 	if j == nil {
 		return "none"
 	}
-	words := j.ID
+	text := j.ID
 	if j.ID == v1alpha1.UnknownJob {
-		words = "unknown: GitHub's list of runners shows a job, and no event has named it"
+		text = "unknown: GitHub's list of runners shows a job, and no event has named it"
 	}
 	if j.Name != "" {
-		words = j.Name
+		text = j.Name
 	}
 	if j.Repository != "" {
-		words += " of " + j.Repository
+		text += " of " + j.Repository
 	}
 	if j.RunID != 0 {
-		words += fmt.Sprintf(", run %d", j.RunID)
+		text += fmt.Sprintf(", run %d", j.RunID)
 	}
 	if j.StartedAt != nil {
-		words += ", since " + p.when(j.StartedAt.Time)
+		text += ", since " + p.when(j.StartedAt.Time)
 	}
 	if j.CompletedAt != nil {
-		words += fmt.Sprintf(", %s at %s", j.Result, p.when(j.CompletedAt.Time))
+		text += fmt.Sprintf(", %s at %s", j.Result, p.when(j.CompletedAt.Time))
 	}
-	return words
+	return text
 }

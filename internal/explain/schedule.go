@@ -121,10 +121,10 @@ func (a *PoolNumbers) schedule(p *page) {
 		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(s.Declared, "schedule"))
 	}
 	for _, h := range s.Holding {
-		p.line(2, "%s holds: %s", h.Name, h.words())
+		p.line(2, "%s holds: %s", h.Name, h.text())
 	}
 	if len(s.Holding) > 0 {
-		p.line(2, "So it declares %s; spec.scale has %s.", scaleWords(s.Numbers), scaleWords(s.Spec))
+		p.line(2, "So it declares %s; spec.scale has %s.", scaleText(s.Numbers), scaleText(s.Spec))
 	}
 	switch {
 	case s.Next == nil:
@@ -136,19 +136,19 @@ func (a *PoolNumbers) schedule(p *page) {
 	}
 }
 
-// words are the numbers of a schedule that holds.
-func (h *HoldingSchedule) words() string {
+// text names the numbers of a schedule that holds.
+func (h *HoldingSchedule) text() string {
 	var parts []string
 	for _, n := range h.Sets {
-		words := fmt.Sprintf("%s %d", n.Field, n.Value)
+		text := fmt.Sprintf("%s %d", n.Field, n.Value)
 		if n.By != "" {
-			words += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
+			text += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
 		}
-		parts = append(parts, words)
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, ", ")
 }
 
-func scaleWords(s v1alpha1.Scale) string {
+func scaleText(s v1alpha1.Scale) string {
 	return fmt.Sprintf("min %d, idle %d, max %s", s.Min, s.Idle, wording.Max(s.Max))
 }

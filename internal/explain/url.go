@@ -62,9 +62,9 @@ func (j JobURL) Repository() string { return j.Owner + "/" + j.Name }
 
 // String names the job as a message does.
 func (j JobURL) String() string {
-	words := fmt.Sprintf("workflow run %d of %s", j.RunID, j.Repository())
+	text := fmt.Sprintf("workflow run %d of %s", j.RunID, j.Repository())
 	if j.JobID != 0 {
-		words = fmt.Sprintf("job %d of %s", j.JobID, words)
+		text = fmt.Sprintf("job %d of %s", j.JobID, text)
 	}
-	return words
+	return text
 }

@@ -110,8 +110,8 @@ func (m *model) held() map[string]int {
 	return held
 }
 
-// take notes that a key was handed out, and says what is wrong with it.
-func (m *model) take(name string) error {
+// pop notes that a key was handed out, and says what is wrong with it.
+func (m *model) pop(name string) error {
 	may := m.may()
 	if !slices.Contains(may, name) {
 		return fmt.Errorf("handed out %s, which is none of %v", name, may)
@@ -197,7 +197,7 @@ func keepsToTheModel(t *testing.T, random *rand.Rand) {
 			m.pass(time.Now())
 		case 4:
 			if got := next(q, 1); got != nil {
-				if err := m.take(got[0]); err != nil {
+				if err := m.pop(got[0]); err != nil {
 					t.Fatalf("step %d: %v", step, err)
 				}
 			} else if may := m.may(); may != nil {
@@ -230,7 +230,7 @@ func endsEmpty(t *testing.T, q *queue, m *model) {
 		}
 		m.forget()
 		for _, name := range next(q, 1) {
-			if err := m.take(name); err != nil {
+			if err := m.pop(name); err != nil {
 				t.Fatal(err)
 			}
 		}

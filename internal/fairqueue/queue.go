@@ -148,7 +148,7 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		if e := q.take(); e != nil {
+		if e := q.pop(); e != nil {
 			return e.key, false
 		}
 		if q.shuttingDown && q.line.waiting == 0 {
@@ -158,8 +158,8 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	}
 }
 
-// take returns the key whose turn it is, nil if there is none. The lock is held.
-func (q *queue) take() *entry {
+// pop returns the key whose turn it is, nil if there is none. The lock is held.
+func (q *queue) pop() *entry {
 	e := q.line.pop()
 	if e == nil {
 		return nil

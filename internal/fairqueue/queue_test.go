@@ -40,7 +40,7 @@ func next(q *queue, n int) []string {
 	defer q.mu.Unlock()
 	var names []string
 	for range n {
-		e := q.take()
+		e := q.pop()
 		if e == nil {
 			break
 		}

@@ -158,17 +158,17 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	}
 }
 
-// mostWords is how much of an answer is read for GitHub's words about a limit.
-const mostWords = 16 << 10
+// maxRead is how much of an answer is read, in bytes, to find what GitHub says of a limit.
+const maxRead = 16 << 10
 
 // withLimit returns the header of an answer, with Retry-After also if it's the body alone that tells of a secondary rate limit.
 func withLimit(resp *http.Response) http.Header {
 	if resp.StatusCode != http.StatusForbidden || resp.Body == nil || AsksToWait(resp.StatusCode, resp.Header, "") {
 		return resp.Header
 	}
-	words, err := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // an error comes again to who reads on
-	resp.Body = readAgain{io.MultiReader(bytes.NewReader(words), resp.Body), resp.Body}
-	if err != nil || !IsSecondaryLimit(string(words)) {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRead)) // an error comes again to who reads on
+	resp.Body = readAgain{io.MultiReader(bytes.NewReader(text), resp.Body), resp.Body}
+	if err != nil || !IsSecondaryLimit(string(text)) {
 		return resp.Header
 	}
 	header := resp.Header.Clone()

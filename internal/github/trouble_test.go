@@ -107,17 +107,17 @@ func TestASecondaryLimitIsTroubleWhateverTheHeaderSays(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := NewConnections(func() time.Time { return now })
 	o := c.Watch(Options{}, "ns/main")
-	for _, words := range []string{"Resource not accessible", "You have exceeded a secondary rate limit"} {
+	for _, text := range []string{"Resource not accessible", "You have exceeded a secondary rate limit"} {
 		for range troubleCalls {
-			resp := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(words))}
+			resp := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}
 			o.Note(t.Context(), "jit", resp, nil)
-			if read, err := io.ReadAll(resp.Body); err != nil || string(read) != words {
-				t.Errorf("%v: %q is left of %q", err, read, words)
+			if read, err := io.ReadAll(resp.Body); err != nil || string(read) != text {
+				t.Errorf("%v: %q is left of %q", err, read, text)
 			}
 			now = now.Add(troubleTime)
 		}
-		if trouble, yes := c.Trouble("ns/main"); yes != IsSecondaryLimit(words) || yes && trouble.Next != now.Add(SecondaryRetry-troubleTime) {
-			t.Errorf("%s: %t, %+v", words, yes, trouble)
+		if trouble, yes := c.Trouble("ns/main"); yes != IsSecondaryLimit(text) || yes && trouble.Next != now.Add(SecondaryRetry-troubleTime) {
+			t.Errorf("%s: %t, %+v", text, yes, trouble)
 		}
 	}
 }

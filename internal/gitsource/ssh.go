@@ -22,8 +22,8 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// maxServerWords is how much is kept of what a server says on standard error, in bytes.
-const maxServerWords = 2048
+// maxStderr is how much is kept of what a server says on standard error, in bytes.
+const maxStderr = 2048
 
 // sshSession runs git-upload-pack at a server (gitprotocol-pack(5), "SSH Transport"). go-git's own
 // transport knows neither a deadline nor a limit and reads files of the user who runs it.
@@ -35,7 +35,7 @@ type sshSession struct {
 
 	stdin  io.WriteCloser
 	stdout io.Reader
-	stderr words
+	stderr head
 	asked  bool // for objects
 }
 
@@ -225,21 +225,21 @@ func (c *countedConn) Read(p []byte) (int, error) {
 // drop ends the connection. Nothing is lost with it that an error would tell of.
 func (c *countedConn) drop() { _ = c.Close() }
 
-// words keeps the beginning of what is written to it.
-type words struct {
+// head keeps the beginning of what is written to it.
+type head struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
 // Write drops what there is no room for.
-func (w *words) Write(p []byte) (int, error) {
+func (w *head) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.kept = append(w.kept, p[:min(len(p), maxServerWords-len(w.kept))]...)
+	w.kept = append(w.kept, p[:min(len(p), maxStderr-len(w.kept))]...)
 	return len(p), nil
 }
 
-func (w *words) String() string {
+func (w *head) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return string(w.kept)

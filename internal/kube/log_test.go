@@ -83,12 +83,12 @@ func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 		v1alpha1.GitHubUnavailableReason: {"polling: GitHub answered 500", "opening a session: no answer in time", "polling: GitHub answered 429"},
 	} {
 		b := newBench(t)
-		for i, words := range all {
-			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(reason, time.Second, "%s", words)); err != nil {
+		for i, text := range all {
+			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(reason, time.Second, "%s", text)); err != nil {
 				t.Fatal(err)
 			}
-			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != words {
-				t.Errorf("%q: %d events, the condition says %q", words, told, said)
+			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != text {
+				t.Errorf("%q: %d events, the condition says %q", text, told, said)
 			}
 		}
 	}
@@ -97,11 +97,11 @@ func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 // What belongs to the course of things is told once, however its count goes down, and is no Warning.
 func TestAWaitThatBelongsToTheCourseOfThingsIsToldOnce(t *testing.T) {
 	b := newBench(t)
-	for _, words := range []string{"2 runners finish their jobs", "1 runner finishes its job"} {
-		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.DrainingReason, time.Second, "%s", words)); err != nil {
+	for _, text := range []string{"2 runners finish their jobs", "1 runner finishes its job"} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.DrainingReason, time.Second, "%s", text)); err != nil {
 			t.Fatal(err)
 		}
-		if said := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); said != words {
+		if said := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); said != text {
 			t.Errorf("it says %q", said)
 		}
 	}

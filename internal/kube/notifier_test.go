@@ -16,15 +16,15 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// told is a notifier that remembers.
-type told struct{ events []string }
+// fakeNotifier is a notifier that remembers.
+type fakeNotifier struct{ events []string }
 
-func (n *told) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {
+func (n *fakeNotifier) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {
 	n.events = append(n.events, strings.Join([]string{object.GetName(), eventType, reason, message, metadata["corral.dev/revision"]}, " "))
 }
 
 func TestANotifierIsToldOfEventsButNotOfRunners(t *testing.T) {
-	b, n := newBench(t), &told{}
+	b, n := newBench(t), &fakeNotifier{}
 	b.reporter.Notifier = n
 	attempt := b.reporter.Begin(b.pool(t))
 	attempt.About(map[string]string{"corral.dev/revision": "main@sha1:1"})

@@ -258,8 +258,8 @@ var tooMuch = regexp.MustCompile(`(TimedOut|EvaluationError: it could not be ask
 // limited is what GitHub answers to whoever asks too often.
 const limited = "GitHub answered 429"
 
-// gist is what is new of a condition's message if it differs.
-func gist(c *metav1.Condition) string {
+// stablePart is the part of a condition's message that is news when it changes.
+func stablePart(c *metav1.Condition) string {
 	message := wording.WithoutNextTry(c.Message)
 	switch c.Reason {
 	case v1alpha1.GitHubUnavailableReason: // in one outage it answers this and that, or nothing
@@ -282,7 +282,7 @@ func (a *Attempt) isMirrored(outcome error) bool {
 
 // isKnown reports whether a condition says what it said before.
 func isKnown(was, is *metav1.Condition, outcome error) bool {
-	return was != nil && was.Status == is.Status && was.Reason == is.Reason && (gist(was) == gist(is) || isCalm(outcome))
+	return was != nil && was.Status == is.Status && was.Reason == is.Reason && (stablePart(was) == stablePart(is) || isCalm(outcome))
 }
 
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks

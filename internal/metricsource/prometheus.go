@@ -36,8 +36,8 @@ const (
 	mostAnswer = 256 << 10
 	// mostHeader bounds the header of an answer, in bytes.
 	mostHeader = 32 << 10
-	// mostTold bounds what is told of a server's own words, in bytes.
-	mostTold = 160
+	// maxQuoted bounds what is told of a server's own words, in bytes.
+	maxQuoted = 160
 )
 
 // Servers are the Prometheus servers that may be asked, by name.
@@ -235,7 +235,7 @@ func quote(s string) string {
 		return r
 	}, s)
 	for i := range s {
-		if i >= mostTold {
+		if i >= maxQuoted {
 			return s[:i] + "…"
 		}
 	}

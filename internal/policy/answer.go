@@ -41,7 +41,7 @@ type replies[T any] struct {
 func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) replies[T] {
 	var h replies[T]
 	for _, p := range b.policies {
-		if !takePart(p, q.Decision) || len(h.failures) > 0 && p.retired.Load() {
+		if !mayDecide(p, q.Decision) || len(h.failures) > 0 && p.retired.Load() {
 			continue
 		}
 		elements, failure := askOne(ctx, p, q, decode)

@@ -146,7 +146,7 @@ func (g *game) rollout() any {
 		}
 	}
 	if g.random.IntN(3) == 0 {
-		rollout["strategy"] = care[g.random.IntN(3)]
+		rollout["strategy"] = strictness[g.random.IntN(3)]
 	}
 	return rollout
 }
@@ -247,7 +247,7 @@ func (g *game) neverWidens(t *testing.T, with decided) {
 	}
 	u, w := d.Update, with.Update
 	// An update that ends no runner needs no room: then a lack of it is no hold any more.
-	careless := u.Hold && !w.Hold && w.Strategy != v1alpha1.OnIdle || slices.Index(care, w.Strategy) < slices.Index(care, u.Strategy) ||
+	careless := u.Hold && !w.Hold && w.Strategy != v1alpha1.OnIdle || slices.Index(strictness, w.Strategy) < slices.Index(strictness, u.Strategy) ||
 		w.MaxSurge > u.MaxSurge || w.MaxUnavailable > u.MaxUnavailable || u.Canary > 0 && (w.Canary == 0 || w.Canary > u.Canary)
 	if careless {
 		t.Errorf("%s makes %+v less careful: %+v", added.name, u, w)

@@ -33,7 +33,7 @@ func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(
 	if err != nil {
 		return err
 	}
-	return give(all.term(func(*take) bool { return true }))
+	return give(all.term(func(*usage) bool { return true }))
 }
 
 // callExceeding is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
@@ -47,7 +47,7 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	if !ok {
 		return fmt.Errorf("what a pod may take is an object, not %s", ast.ValueName(operands[1].Value))
 	}
-	limits := map[*take]int64{}
+	limits := map[*usage]int64{}
 	err = most.Iter(func(name, quantity *ast.Term) error {
 		amount, err := thousandths(quantity.Value)
 		limits[all.of(name)] = amount
@@ -56,14 +56,14 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	if err != nil {
 		return err
 	}
-	return give(all.term(func(t *take) bool {
+	return give(all.term(func(t *usage) bool {
 		limit, limited := limits[t]
 		return limited && t.total() > limit
 	}))
 }
 
 // term gives those that f picks as an object.
-func (t *takes) term(f func(*take) bool) *ast.Term {
+func (t *usages) term(f func(*usage) bool) *ast.Term {
 	total := ast.NewObject()
 	for _, each := range *t {
 		if f(each) {
@@ -105,8 +105,8 @@ func thousandths(v ast.Value) (int64, error) {
 	return quantity.MilliValue(), nil
 }
 
-// take is what a pod takes of one resource, in thousandths.
-type take struct {
+// usage is what a pod takes of one resource, in thousandths.
+type usage struct {
 	name *ast.Term
 	// main are its containers, sidecars those init containers that go on beside them, and early the most that
 	// another init container takes with the sidecars before it.
@@ -117,7 +117,7 @@ type take struct {
 	overhead       int64
 }
 
-func (t *take) total() int64 {
+func (t *usage) total() int64 {
 	total := max(plus(t.main, t.sidecars), t.early, t.request)
 	if t.hasLimit {
 		total = t.limit
@@ -125,16 +125,16 @@ func (t *take) total() int64 {
 	return plus(total, t.overhead)
 }
 
-// takes are those of a pod, in the order in which their names appear.
-type takes []*take
+// usages are those of a pod, in the order in which their names appear.
+type usages []*usage
 
-func (t *takes) of(name *ast.Term) *take {
+func (t *usages) of(name *ast.Term) *usage {
 	for _, known := range *t {
 		if known.name.Equal(name) {
 			return known
 		}
 	}
-	*t = append(*t, &take{name: name})
+	*t = append(*t, &usage{name: name})
 	return (*t)[len(*t)-1]
 }
 
@@ -145,17 +145,17 @@ var (
 )
 
 // podResources adds up what a pod takes.
-func podResources(of ast.Value) (*takes, error) {
+func podResources(of ast.Value) (*usages, error) {
 	spec, ok := of.(ast.Object)
 	if !ok {
 		return nil, fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(of))
 	}
-	all := &takes{}
-	err := all.each(spec, containersKey, func(_ ast.Object, t *take, amount int64) { t.main = plus(t.main, amount) })
+	all := &usages{}
+	err := all.each(spec, containersKey, func(_ ast.Object, t *usage, amount int64) { t.main = plus(t.main, amount) })
 	if err != nil {
 		return nil, err
 	}
-	err = all.each(spec, initContainersKey, func(container ast.Object, t *take, amount int64) {
+	err = all.each(spec, initContainersKey, func(container ast.Object, t *usage, amount int64) {
 		if policy := container.Get(restartPolicyKey); policy != nil && policy.Equal(alwaysText) {
 			t.sidecars = plus(t.sidecars, amount)
 		} else {
@@ -168,11 +168,11 @@ func podResources(of ast.Value) (*takes, error) {
 	whole := objectAt(spec, resourcesKey)
 	for _, part := range []struct {
 		amounts ast.Object
-		set     func(*take, int64)
+		set     func(*usage, int64)
 	}{
-		{objectAt(whole, limitsKey), func(t *take, amount int64) { t.limit, t.hasLimit = amount, true }},
-		{objectAt(whole, requestsKey), func(t *take, amount int64) { t.request = amount }},
-		{objectAt(spec, overheadKey), func(t *take, amount int64) { t.overhead = amount }},
+		{objectAt(whole, limitsKey), func(t *usage, amount int64) { t.limit, t.hasLimit = amount, true }},
+		{objectAt(whole, requestsKey), func(t *usage, amount int64) { t.request = amount }},
+		{objectAt(spec, overheadKey), func(t *usage, amount int64) { t.overhead = amount }},
 	} {
 		if err := all.amounts(part.amounts, part.set); err != nil {
 			return nil, err
@@ -182,7 +182,7 @@ func podResources(of ast.Value) (*takes, error) {
 }
 
 // each calls add with what each container of a field takes of each resource.
-func (t *takes) each(spec ast.Object, field *ast.Term, add func(container ast.Object, t *take, amount int64)) error {
+func (t *usages) each(spec ast.Object, field *ast.Term, add func(container ast.Object, t *usage, amount int64)) error {
 	list := spec.Get(field)
 	if list == nil {
 		return nil
@@ -195,11 +195,11 @@ func (t *takes) each(spec ast.Object, field *ast.Term, add func(container ast.Ob
 		container, _ := containers.Elem(i).Value.(ast.Object)
 		own := objectAt(container, resourcesKey)
 		limits, requests := objectAt(own, limitsKey), objectAt(own, requestsKey)
-		err := t.amounts(limits, func(t *take, amount int64) { add(container, t, amount) })
+		err := t.amounts(limits, func(t *usage, amount int64) { add(container, t, amount) })
 		if err != nil {
 			return err
 		}
-		err = t.amounts(requests, func(t *take, amount int64) {
+		err = t.amounts(requests, func(t *usage, amount int64) {
 			if limits == nil || limits.Get(t.name) == nil {
 				add(container, t, amount)
 			}
@@ -212,7 +212,7 @@ func (t *takes) each(spec ast.Object, field *ast.Term, add func(container ast.Ob
 }
 
 // amounts calls f with each of a list of amounts. One below 0, which Kubernetes refuses, counts as 0.
-func (t *takes) amounts(amounts ast.Object, f func(*take, int64)) error {
+func (t *usages) amounts(amounts ast.Object, f func(*usage, int64)) error {
 	if amounts == nil {
 		return nil
 	}

@@ -97,11 +97,11 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 const maxConflicts = 64
 
 // few sorts texts, and counts, in words, those that nobody would read.
-func few(all []string, most int, words string) []string {
+func few(all []string, most int, format string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if more := len(all) - most; more > 0 {
-		all = append(all[:most:most], fmt.Sprintf(words, more))
+		all = append(all[:most:most], fmt.Sprintf(format, more))
 	}
 	return all
 }
@@ -132,15 +132,15 @@ func (c *composition) cut(name string, declared int32, f *fieldLimits, max field
 type fieldLimits struct {
 	value   int32
 	binding []limit
-	words   string // names those, once it was asked for
+	text    string // names those, once it was asked for
 }
 
 // winners names the limits that give the number its value.
 func (f *fieldLimits) winners() string {
-	if f.words == "" {
-		f.words = describeLimits(f.binding)
+	if f.text == "" {
+		f.text = describeLimits(f.binding)
 	}
-	return f.words
+	return f.text
 }
 
 // field composes one number: namespaced ceilings lower it, floors of the cluster raise it, and
@@ -155,14 +155,14 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 		}
 		return chosen
 	}
-	ceilings, wishes, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
+	ceilings, requests, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
 	f.lower(ceilings)
 	f.raise(floors)
 	f.lower(guards)
 	for _, l := range slices.Concat(ceilings, floors) {
 		c.overruled(l, &f)
 	}
-	for _, l := range wishes {
+	for _, l := range requests {
 		c.reportUnmetFloor(l, declared, &f)
 	}
 	return f

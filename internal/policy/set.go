@@ -76,14 +76,14 @@ func (b *Bound) Policies() []*Policy {
 	return slices.Clone(b.policies)
 }
 
-// takePart tells whether a policy has a say in a decision; one that isn't loaded may have.
-func takePart(p *Policy, decision string) bool {
+// mayDecide reports whether a policy has a say in a decision; one that isn't loaded may have.
+func mayDecide(p *Policy, decision string) bool {
 	return !p.isLoaded() || slices.Contains(p.facts.Decisions, decision)
 }
 
 // isAsked tells whether any policy has a say in a decision.
 func (b *Bound) isAsked(decision string) bool {
-	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return takePart(p, decision) })
+	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return mayDecide(p, decision) })
 }
 
 // isAudited tells whether a policy only tells what it would change.

@@ -26,8 +26,8 @@ type rollout struct {
 	Rule        v1alpha1.RuleReference  `json:"rule"`
 }
 
-// care is how careful the strategies are, least first.
-var care = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
+// strictness is how careful the strategies are, least first.
+var strictness = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
 
 // Update asks how a change may roll out.
 func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
@@ -57,7 +57,7 @@ func decodeRollout(_ *Policy, e *element) rollout {
 		Hold: e.boolean("hold"), Strategy: v1alpha1.UpdateStrategy(e.text("strategy")), Reason: e.reason(), Until: e.until(), Rule: e.rule,
 		Surge: e.optional("maxSurge"), Unavailable: e.optional("maxUnavailable"), Canary: e.optional("canary"),
 	}
-	e.require(!e.has("strategy") || slices.Contains(care, r.Strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.Strategy)
+	e.require(!e.has("strategy") || slices.Contains(strictness, r.Strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.Strategy)
 	says := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
 	e.require(says, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
 	return r
@@ -98,7 +98,7 @@ func merge(declared Change, rules []rollout) Update {
 // add lets a rule make the update more careful.
 func (u *Update) add(r rollout) {
 	u.Hold = u.Hold || r.Hold
-	if slices.Index(care, r.Strategy) > slices.Index(care, u.Strategy) {
+	if slices.Index(strictness, r.Strategy) > slices.Index(strictness, u.Strategy) {
 		u.Strategy = r.Strategy
 	}
 	u.MaxSurge = lower(u.MaxSurge, r.Surge)

@@ -123,8 +123,8 @@ func observeSchedule(o *Observation, pod *corev1.Pod) {
 }
 
 const (
-	// maxLastWords bounds what is kept of a container's last words, in bytes.
-	maxLastWords = 1000
+	// maxLog bounds what is kept of the end of a container's log, in bytes.
+	maxLog = 1000
 	// kubeletCut is how much of the end of a log a kubelet tells, in bytes:
 	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
 	kubeletCut = 2048
@@ -139,15 +139,15 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.Runne
 	if len(message) >= kubeletCut {
 		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a credential isn't known for one
 	}
-	words := strings.Map(func(c rune) rune {
+	text := strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return ' '
 		}
 		return c
 	}, wording.Redact(message))
-	words = strings.Join(strings.Fields(words), " ")
-	words = strings.ToValidUTF8(words[max(0, len(words)-maxLastWords):], "")
-	return &v1alpha1.RunnerExit{Code: t.ExitCode, Reason: t.Reason, Signal: t.Signal, Node: pod.Spec.NodeName, Message: words}
+	text = strings.Join(strings.Fields(text), " ")
+	text = strings.ToValidUTF8(text[max(0, len(text)-maxLog):], "")
+	return &v1alpha1.RunnerExit{Code: t.ExitCode, Reason: t.Reason, Signal: t.Signal, Node: pod.Spec.NodeName, Message: text}
 }
 
 // observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be
@@ -207,9 +207,9 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
-// claimWords are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). Of another
+// claimTexts are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). Of another
 // zone it says the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
-var claimWords = []string{
+var claimTexts = []string{
 	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
 }
 
@@ -220,7 +220,7 @@ func isForClaim(pod *corev1.Pod, reason string) bool {
 		return false
 	}
 	reason = strings.ToLower(reason)
-	return slices.ContainsFunc(claimWords, func(words string) bool { return strings.Contains(reason, words) })
+	return slices.ContainsFunc(claimTexts, func(text string) bool { return strings.Contains(reason, text) })
 }
 
 // unscheduled says why a pod has no node yet, and since when; "" when it has one or nobody tried.

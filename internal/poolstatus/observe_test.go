@@ -128,8 +128,8 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 }
 
 // The words are those of kube-scheduler, whose versions differ.
-func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersWords(t *testing.T) {
-	for words, want := range map[string]v1alpha1.RunnerCause{
+func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersText(t *testing.T) {
+	for text, want := range map[string]v1alpha1.RunnerCause{
 		"2 node(s) had volume node affinity conflict":                                             v1alpha1.CauseCache,
 		"1 Insufficient cpu, 2 node(s) didn't match PersistentVolume's node affinity":             v1alpha1.CauseCache,
 		"2 node(s) had no available volume zone":                                                  v1alpha1.CauseCache,
@@ -146,11 +146,11 @@ func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersWords(t *testing.T)
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.CacheClaimAnnotation: "corral-cache-linux-0"}},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
-				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: " + words + ".",
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: " + text + ".",
 			}}},
 		}
 		if got := poolstatus.Observe(&v1alpha1.Runner{}, pod, time.Minute, time.Time{}); got.Cause != want {
-			t.Errorf("%s: %q", words, got.Cause)
+			t.Errorf("%s: %q", text, got.Cause)
 		}
 	}
 }

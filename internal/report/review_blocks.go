@@ -45,7 +45,7 @@ type block struct {
 
 // class is what a block is told and counted as. One without a rule is no finding.
 type class struct {
-	words string
+	name  string
 	level Level
 	rule  string
 	title string
@@ -80,15 +80,15 @@ var classes = []class{
 	{"diff", "", "", ""},
 }
 
-func rank(words string) int {
-	return slices.IndexFunc(classes, func(c class) bool { return c.words == words })
+func rank(name string) int {
+	return slices.IndexFunc(classes, func(c class) bool { return c.name == name })
 }
 
-func classOf(words string) class { return classes[rank(words)] }
+func classOf(name string) class { return classes[rank(name)] }
 
 // blockOf is a block of one subject, with the place of what changes of it.
-func blockOf(words, kind, name string, at Place) block {
-	return block{class: classOf(words), kind: kind, names: []string{name}, places: []Place{at}}
+func blockOf(class, kind, name string, at Place) block {
+	return block{class: classOf(class), kind: kind, names: []string{name}, places: []Place{at}}
 }
 
 // addBlocks adds the blocks of a result, the worst first.
@@ -125,7 +125,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	if r.Diff != "" {
 		t.add(block{class: classOf("diff"), said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
-	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.words) - rank(b.words) })
+	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.name) - rank(b.name) })
 }
 
 // add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
@@ -193,7 +193,7 @@ func (b *block) heading(place bool) string {
 	at, others := b.place()
 	switch {
 	case !place || at.File == "":
-	case b.words == "problem": // as compilers do
+	case b.name == "problem": // as compilers do
 		line = code(at.String()) + ": " + line
 	default:
 		line += " – " + code(at.String()) + when(others > 0, " and %s", wording.Count(others, "other place"))
@@ -285,12 +285,12 @@ func afterSpec(path string) string {
 	return path
 }
 
-// findingWords are the class of what a policy says, and how that begins.
-func findingWords(f *review.Finding) (class, said string) {
-	words := map[review.Level][2]string{
+// findingText returns the class of what a policy says, and how that begins.
+func findingText(f *review.Finding) (class, said string) {
+	pair := map[review.Level][2]string{
 		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
 	}[f.Level]
-	class, said = words[0], words[1]
+	class, said = pair[0], pair[1]
 	switch f.State {
 	case review.New:
 		said = "newly " + said
@@ -306,8 +306,8 @@ func findingWords(f *review.Finding) (class, said string) {
 
 // findingBlock is what a policy says of a pool's pod.
 func findingBlock(pool string, f review.Finding) block {
-	words, said := findingWords(&f)
-	b := blockOf(words, "pool", pool, f.At)
+	class, said := findingText(&f)
+	b := blockOf(class, "pool", pool, f.At)
 	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: f.Rule.Line}
 	b.known = text(b.said)
 	if b.level != "" && b.rule == "" {
@@ -375,11 +375,11 @@ func (t *telling) connections(connections []review.Connection) {
 		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
 		b.said, b.lines = strings.ToLower(string(c.Change)), slices.Clip(c.Effects)
 		if c.Change == review.Changed {
-			b.said = c.Class.Words()
+			b.said = c.Class.Text()
 		}
 		b.tell(c.Fields)
 		if c.Class == review.Replaced {
-			b.words, b.level = classOf("replaced").words, Warning
+			b.name, b.level = classOf("replaced").name, Warning
 		}
 		b.lines = append(b.lines, present(when(len(c.Pools) > 0, "used by %s", listed(c.Pools, maxList)))...)
 		t.add(b)

@@ -54,12 +54,12 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 // counted counts what blocks tell of by their class.
 func counted(blocks []*block) string {
 	var parts []string
-	for _, alike := range groups(blocks, func(b *block) string { return b.words }) {
+	for _, alike := range groups(blocks, func(b *block) string { return b.name }) {
 		n := 0
 		for _, b := range alike {
 			n += max(1, len(b.names))
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].words))
+		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].name))
 	}
 	return strings.Join(parts, ", ")
 }

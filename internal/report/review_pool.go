@@ -24,15 +24,15 @@ const (
 
 // poolBlock tells what becomes of a pool. Causes are the places of what changes of policies, by the pools that only they change.
 func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
-	words := map[review.Change]string{
+	class := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
-	said := words
-	if words == "" {
-		words = p.Class().Words()
+	said := class
+	if class == "" {
+		class = p.Class().Text()
 		var all []string
 		for _, c := range p.Classes {
-			word := c.Words()
+			word := c.Text()
 			if c == review.ReplacesRunners && p.Rollout == nil {
 				word = "another template, denied"
 			}
@@ -44,7 +44,7 @@ func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
 	if !ok || p.Change != review.Moved {
 		at = changed(p.Places, p.Fields, p.Class())
 	}
-	b := blockOf(words, "pool", name, at)
+	b := blockOf(class, "pool", name, at)
 	if b.said = said; p.Former != "" {
 		b.names[0] = p.Former + " → " + name
 	}
@@ -127,7 +127,7 @@ func limitLine(p *review.Pool, name string) string {
 	if p.Change == review.Deleted || p.Before != nil && !strings.Contains(said, arrow) && (p.After.Effective == nil || !strings.Contains(holds, arrow)) {
 		return "" // it goes, is the same, or what policies that fail leave
 	}
-	rules := ruleWords(p, name)
+	rules := ruleText(p, name)
 	switch {
 	case said != holds || rules != "":
 		return fmt.Sprintf("%s: declared %s, in force %s%s", name, said, holds, rules)
@@ -137,8 +137,8 @@ func limitLine(p *review.Pool, name string) string {
 	return name + ": " + said
 }
 
-// ruleWords tell which schedules and rules make a number at the head, and which others did at the base.
-func ruleWords(p *review.Pool, field string) string {
+// ruleText says which schedules and rules make a number at the head, and which others did at the base.
+func ruleText(p *review.Pool, field string) string {
 	rules := ""
 	known := map[string]bool{}
 	for _, side := range []struct {

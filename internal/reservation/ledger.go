@@ -312,9 +312,9 @@ func (l *Ledger) dropUnlisted(t Truth, listed map[int64]bool) bool {
 	return changed
 }
 
-// Doubtful returns the repositories, sorted, of jobs that wait or run and weren't heard of since a time, which is another for the two; those
+// Silent returns the repositories, sorted, of jobs that wait or run and weren't heard of since a time, which is another for the two; those
 // of which nothing was heard for the longest, if there are more than most.
-func (l *Ledger) Doubtful(waiting, running time.Time, most int) []string {
+func (l *Ledger) Silent(waiting, running time.Time, most int) []string {
 	oldest := map[uint16]int64{}
 	for _, j := range l.jobs {
 		since := waiting

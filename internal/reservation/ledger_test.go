@@ -300,20 +300,20 @@ func TestARunnerCountsOnce(t *testing.T) {
 	}
 }
 
-func TestDoubtfulRepositories(t *testing.T) {
+func TestSilentRepositories(t *testing.T) {
 	l := running()
 	l.Record(Event{ID: 1, State: Queued, Repository: "acme/c"}, start)
 	l.Record(Event{ID: 2, State: Queued, Repository: "acme/b"}, start.Add(time.Minute))
 	l.Record(Event{ID: 3, State: Running, Repository: "acme/d", Runner: "a"}, start)
 	l.Record(Event{ID: 4, State: Queued, Repository: "acme/a"}, start.Add(time.Hour))
 	l.Record(Event{ID: 5, State: Queued, Repository: strings.Repeat("x", maxName+1)}, start)
-	if diff := cmp.Diff([]string{"acme/b", "acme/c"}, l.Doubtful(start.Add(30*time.Minute), start, 10)); diff != "" {
+	if diff := cmp.Diff([]string{"acme/b", "acme/c"}, l.Silent(start.Add(30*time.Minute), start, 10)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"acme/b", "acme/c", "acme/d"}, l.Doubtful(start.Add(30*time.Minute), start.Add(time.Second), 10)); diff != "" {
+	if diff := cmp.Diff([]string{"acme/b", "acme/c", "acme/d"}, l.Silent(start.Add(30*time.Minute), start.Add(time.Second), 10)); diff != "" {
 		t.Errorf("with one that runs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"acme/c"}, l.Doubtful(start.Add(30*time.Minute), start, 1)); diff != "" {
+	if diff := cmp.Diff([]string{"acme/c"}, l.Silent(start.Add(30*time.Minute), start, 1)); diff != "" {
 		t.Errorf("the most doubtful (-want +got):\n%s", diff)
 	}
 }

@@ -258,11 +258,11 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	for _, s := range p.Typical.Pools {
 		shares = append(shares, s.Share)
 	}
-	words := fmt.Sprintf("%g%%", 100*slices.Min(shares))
+	text := fmt.Sprintf("%g%%", 100*slices.Min(shares))
 	if most := slices.Max(shares); most != slices.Min(shares) {
-		words += fmt.Sprintf(" to %g%%", 100*most)
+		text += fmt.Sprintf(" to %g%%", 100*most)
 	}
-	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", words))
+	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", text))
 }
 
 // maxQuestions bounds how often policies of a side are asked what pools have together.

@@ -142,7 +142,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		r.From = r.To
 	}
 	before, _ := c.base.ask(c.ctx, old, &q)
-	recorded, was := record.Result.words(q.decision), before.words(q.decision)
+	recorded, was := record.Result.text(q.decision), before.text(q.decision)
 	if recorded != "" && recorded != was {
 		r.Drifted++
 	}
@@ -150,7 +150,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		return
 	}
 	after, rules := c.head.ask(c.ctx, now, &q)
-	is := after.words(q.decision)
+	is := after.text(q.decision)
 	if was == is {
 		return
 	}
@@ -198,17 +198,17 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 	return d, rules
 }
 
-// words tell an outcome; empty if there is none.
-func (d *decided) words(decision string) string {
+// text is an outcome; empty if there is none.
+func (d *decided) text(decision string) string {
 	switch {
 	case len(d.Failures) > 0:
 		return failed
 	case decision == policy.DecisionTemplate:
-		return denialWords(d.Denials)
+		return denialText(d.Denials)
 	case d.Limits != nil:
-		return scaleWords(*d.Limits, d.Hard)
+		return scaleText(*d.Limits, d.Hard)
 	case d.Rollout != nil:
-		return d.Rollout.words()
+		return d.Rollout.text()
 	}
 	return ""
 }
@@ -221,15 +221,15 @@ func (d *decided) waiting(q *question) int32 {
 	return max(0, q.scaling.Jobs-d.Limits.Max)
 }
 
-func scaleWords(s policy.Scale, hard bool) string {
-	words := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
+func scaleText(s policy.Scale, hard bool) string {
+	text := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
 	if hard {
-		words += ", hard"
+		text += ", hard"
 	}
-	return words
+	return text
 }
 
-func denialWords(denials []v1alpha1.PolicyFinding) string {
+func denialText(denials []v1alpha1.PolicyFinding) string {
 	if len(denials) == 0 {
 		return "allowed"
 	}
@@ -240,12 +240,12 @@ func denialWords(denials []v1alpha1.PolicyFinding) string {
 	return "denied: " + strings.Join(messages, "; ")
 }
 
-func (r *Rollout) words() string {
-	words := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
+func (r *Rollout) text() string {
+	text := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
 	if r.Hold {
-		words = "hold, " + words
+		text = "hold, " + text
 	}
-	return words
+	return text
 }
 
 // recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;

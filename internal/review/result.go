@@ -198,8 +198,8 @@ const (
 	Settings Class = "Settings"
 )
 
-// Words are the class as people read it.
-func (c Class) Words() string {
+// Text is the class as people read it.
+func (c Class) Text() string {
 	return map[Class]string{Replaced: "replaced", ReroutesJobs: "reroutes jobs", ReplacesRunners: "replaces runners", OtherLimits: "limits", Settings: "settings"}[c]
 }
 

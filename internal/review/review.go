@@ -219,7 +219,7 @@ func (c *comparison) compareFields(p *pair) {
 			s.Rollout = p.rollout
 		}
 	}
-	p.later = c.laterWords(p)
+	p.later = c.laterText(p)
 	p.effects()
 	if s.Change == Same && (c.rollsOtherwise(p) || isMoved(p) || p.later != "") {
 		s.Change = Moved
@@ -253,8 +253,8 @@ func (c *comparison) rollsOtherwise(p *pair) bool {
 	}
 	// Of as many runners: that a max makes smaller steps is no news.
 	next := p.head.Name + "-next"
-	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).words()
-	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).words()
+	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).text()
+	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).text()
 	p.sayIf(was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
 	return was != is
 }

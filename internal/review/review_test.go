@@ -207,8 +207,8 @@ func compareInput(t *testing.T, in Input) *Result {
 	return r
 }
 
-// told is a result in a few lines.
-func told(r *Result) []string {
+// summary is a result in a few lines.
+func summary(r *Result) []string {
 	lines := []string{string(r.Verdict)}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, d := range r.Head.Diagnostics {
@@ -489,7 +489,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := told(compareSides(t, tt.base, tt.head))
+			got := summary(compareSides(t, tt.base, tt.head))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}

@@ -22,8 +22,8 @@ const (
 	maxAsked    = 32
 )
 
-// laterWords say from when on a pool has other numbers than by the base, if it has the same now; empty if there is no such time.
-func (c *comparison) laterWords(p *pair) string {
+// laterText says from when on a pool has other numbers than by the base, if it has the same now; empty if there is no such time.
+func (c *comparison) laterText(p *pair) string {
 	mayDiffer := p.before.digest != p.after.digest || p.shown.Change == Changed && (p.shown.touches("spec.scale") || p.shown.touches("metadata"))
 	if !mayDiffer || p.before.asked.inForce() != p.after.asked.inForce() || p.head.rests() {
 		return ""
@@ -31,7 +31,7 @@ func (c *comparison) laterWords(p *pair) string {
 	for _, at := range slices.SortedFunc(slices.Values(append(c.changesInWeek(p), c.changesInYear(p)...)), time.Time.Compare) {
 		before, after := c.base.scaling(c.ctx, p.base, at), c.head.scaling(c.ctx, p.head, at)
 		if was, is := before.inForce(), after.inForce(); was != is {
-			return fmt.Sprintf("From %s on it has %s instead of %s.", at.UTC().Format(time.RFC3339), scaleWords(is, false), scaleWords(was, false))
+			return fmt.Sprintf("From %s on it has %s instead of %s.", at.UTC().Format(time.RFC3339), scaleText(is, false), scaleText(was, false))
 		}
 	}
 	return ""

@@ -103,9 +103,9 @@ func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
 func (w *worst) besides(change Change) {
 	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
 	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
-	words := "%s " + strings.ToLower(string(change))
-	w.others("Connections", words, "connection", len(connections))
-	w.others("Policies", words, "policy", len(policies))
+	text := "%s " + strings.ToLower(string(change))
+	w.others("Connections", text, "connection", len(connections))
+	w.others("Policies", text, "policy", len(policies))
 }
 
 // problems are what keeps a side from being read.
@@ -149,7 +149,7 @@ func (w *worst) count(class string, of func(*Pool) bool) Consequence {
 }
 
 // addPools adds what becomes of some pools. The first to name pools says of how many.
-func (w *worst) addPools(c Consequence, words string) {
+func (w *worst) addPools(c Consequence, text string) {
 	c.Of = w.result.Head.Pools
 	if c.Class == string(Deleted) {
 		c.Of = w.result.Base.Pools
@@ -158,7 +158,7 @@ func (w *worst) addPools(c Consequence, words string) {
 	if !slices.ContainsFunc(w.all, func(c Consequence) bool { return c.Of > 0 }) {
 		number = fmt.Sprintf("%d of %s", c.Count, wording.Count(c.Of, "pool"))
 	}
-	c.Text = number + " " + words
+	c.Text = number + " " + text
 	w.add(c)
 }
 
@@ -172,7 +172,7 @@ func (w *worst) limits() {
 	case !r.Comparable() || c.Count == 0:
 		return
 	case was != is:
-		c.Text = fmt.Sprintf("max in force %s → %s", maxWords(was), maxWords(is))
+		c.Text = fmt.Sprintf("max in force %s → %s", maxText(was), maxText(is))
 	default:
 		c.Text = fmt.Sprintf("%d with other limits", c.Count)
 	}
@@ -217,9 +217,9 @@ func (c *Cost) typicalRise() float64 {
 	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
 
-func (w *worst) others(class, words, noun string, n int) {
+func (w *worst) others(class, text, noun string, n int) {
 	if n > 0 {
-		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(words, wording.Count(n, noun))})
+		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(text, wording.Count(n, noun))})
 	}
 }
 
@@ -249,7 +249,7 @@ func (p *pool) most(l *Limits) int64 {
 // addMax adds a max to a sum; none makes the sum none.
 func addMax(sum *int64, most int64) { *sum = min(*sum+most, v1alpha1.UnboundedMax) }
 
-func maxWords(n int64) string {
+func maxText(n int64) string {
 	if n >= v1alpha1.UnboundedMax {
 		return wording.Max(v1alpha1.UnboundedMax)
 	}

@@ -64,8 +64,8 @@ var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (
 
 // Recall reads the words of a circuit that another process left open, whose last failure was at a time. None of its failures are the template's own,
 // as those were acted on. It is closed if the words are others.
-func Recall(revision, words string, last time.Time) Circuit {
-	parts := said.FindStringSubmatch(wording.WithoutNextTry(words))
+func Recall(revision, text string, last time.Time) Circuit {
+	parts := said.FindStringSubmatch(wording.WithoutNextTry(text))
 	if parts == nil {
 		return Circuit{Revision: revision}
 	}

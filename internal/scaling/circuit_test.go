@@ -22,7 +22,7 @@ func TestCircuit(t *testing.T) {
 		}
 		return c
 	}
-	const words = " runners in a row failed (ImagePull: no such image); next try "
+	const text = " runners in a row failed (ImagePull: no such image); next try "
 	cases := map[string]struct {
 		circuit    scaling.Circuit
 		after      time.Duration
@@ -35,13 +35,13 @@ func TestCircuit(t *testing.T) {
 		"two failures are tolerated":                  {circuit: failing(2, v1alpha1.CauseImagePull)},
 		"want of room passes by itself":               {circuit: failing(9, v1alpha1.CauseUnschedulable)},
 		"a success closes it":                         {circuit: failing(9, v1alpha1.CauseImagePull).Succeeded()},
-		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + words + "13:46:50Z"}, wait: 10 * time.Second},
-		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "13:46:50Z"}},
-		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, probes: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "13:46:50Z"}},
-		"open: what was idle before gets a job":       {circuit: failing(3, v1alpha1.CauseImagePull), free: 2, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + words + "13:46:50Z"}, wait: 10 * time.Second},
-		"open: what was idle before is no probe":      {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 2, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + words + "13:46:50Z"}},
-		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + words + "13:47:20Z"}, wait: 30 * time.Second},
-		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + words + "13:51:40Z"}, wait: 5 * time.Minute},
+		"open: what has a job goes on":                {circuit: failing(3, v1alpha1.CauseImagePull), busy: 4, open: true, want: scaling.Hold{Announce: 4, Reason: "3" + text + "13:46:50Z"}, wait: 10 * time.Second},
+		"open: one is tried when its time has come":   {circuit: failing(3, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + text + "13:46:50Z"}},
+		"open: a probe under way is waited for":       {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 1, probes: 1, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + text + "13:46:50Z"}},
+		"open: what was idle before gets a job":       {circuit: failing(3, v1alpha1.CauseImagePull), free: 2, open: true, want: scaling.Hold{Announce: 1, Reason: "3" + text + "13:46:50Z"}, wait: 10 * time.Second},
+		"open: what was idle before is no probe":      {circuit: failing(3, v1alpha1.CauseImagePull), after: time.Minute, free: 2, open: true, want: scaling.Hold{Announce: 1, Create: 1, Reason: "3" + text + "13:46:50Z"}},
+		"open: the next failure doubles the interval": {circuit: failing(5, v1alpha1.CauseImagePull), after: 10 * time.Second, open: true, want: scaling.Hold{Reason: "5" + text + "13:47:20Z"}, wait: 30 * time.Second},
+		"open: the interval has an end":               {circuit: failing(60, v1alpha1.CauseImagePull), open: true, want: scaling.Hold{Reason: "60" + text + "13:51:40Z"}, wait: 5 * time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestOnlyFailuresThatTheTemplateOwnsSpeakAgainstIt(t *testing.T) {
 }
 
 // What the words of an open circuit say is read back by the next process; other words open none.
-func TestACircuitIsRecalledByItsWords(t *testing.T) {
+func TestACircuitIsRecalledByItsText(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
 	c := scaling.Circuit{Revision: "r1"}
 	for range 5 {
@@ -107,9 +107,9 @@ func TestACircuitIsRecalledByItsWords(t *testing.T) {
 	if got.String() != c.String() || !got.Open() || got.Last != at || got.Owned != 0 {
 		t.Errorf("%q is recalled as %+v", c, got)
 	}
-	for _, words := range []string{"", "fewer than 3 runners failed in a row", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
-		if c := scaling.Recall("r1", words, at); c.Open() {
-			t.Errorf("%q is recalled as %+v", words, c)
+	for _, text := range []string{"", "fewer than 3 runners failed in a row", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
+		if c := scaling.Recall("r1", text, at); c.Open() {
+			t.Errorf("%q is recalled as %+v", text, c)
 		}
 	}
 }

@@ -44,10 +44,10 @@ func checkLeaving(v view) symptoms {
 	}
 	var found symptoms
 	for of, l := range all {
-		words := wording.Leaving(l.since, l.working, l.ending)
+		text := wording.Leaving(l.since, l.working, l.ending)
 		found = append(found, symptom{
-			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: words},
-			message: words, since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
+			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: text},
+			message: text, since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
 		})
 	}
 	return found

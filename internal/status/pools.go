@@ -155,7 +155,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{
 				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), explain.RunnersWords(p.Status.Runners)),
+				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), explain.RunnersText(p.Status.Runners)),
 				since:   d.Time.Time, do: explainPool,
 			})
 		}

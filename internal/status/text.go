@@ -59,11 +59,11 @@ func (p Page) Text() string {
 	if len(p.NotLookedAt) > 0 {
 		line("Not looked at: %s.", p.unseen())
 	}
-	if words := p.totals(); words != "" {
-		line("%s", words)
+	if text := p.totals(); text != "" {
+		line("%s", text)
 	}
-	if words := p.leaders(); words != "" {
-		line("%s", words)
+	if text := p.leaders(); text != "" {
+		line("%s", text)
 	}
 	return b.String()
 }
@@ -113,7 +113,7 @@ func (p *Page) headline() string {
 // headline says in one line what is wrong, whom it hurts, since when, and when it is tried again.
 func (f *Finding) headline(now time.Time) string {
 	text := f.What
-	if hurts := f.Hurts.words(); hurts != "" {
+	if hurts := f.Hurts.text(); hurts != "" {
 		text += ": " + hurts
 	}
 	if f.Since != nil {
@@ -128,8 +128,8 @@ func (f *Finding) headline(now time.Time) string {
 	return text
 }
 
-// words say whom it hurts.
-func (h Hurts) words() string {
+// text says whom it hurts.
+func (h Hurts) text() string {
 	var parts []string
 	for _, c := range []struct {
 		n    int
@@ -196,7 +196,7 @@ func (p *Page) totals() string {
 	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
 		return text
 	}
-	return text + ". " + explain.RunnersWords(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
+	return text + ". " + explain.RunnersText(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
 }
 
 // jobs says how many there are, as far as they were counted.
@@ -292,5 +292,5 @@ func (p *Page) Keep(former *Page) {
 
 // line is what makes a finding another one.
 func (f *Finding) line() string {
-	return fmt.Sprintf("%s %s %s %s", f.Severity, f.What, f.Hurts.words(), f.named())
+	return fmt.Sprintf("%s %s %s %s", f.Severity, f.What, f.Hurts.text(), f.named())
 }

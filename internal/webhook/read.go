@@ -112,7 +112,7 @@ func (s *Server) read(w http.ResponseWriter, d *delivery, secrets [][]byte) (*by
 	// A recorder in tests has no deadlines, and needs none.
 	deadlines := http.NewResponseController(w)
 	_ = deadlines.SetReadDeadline(time.Now().Add(within))
-	sums, err := takeIn(d.Body, size, body, secrets)
+	sums, err := readBody(d.Body, size, body, secrets)
 	_ = deadlines.SetReadDeadline(time.Now().Add(answerWithin))
 	if err != nil {
 		reuse(body)
@@ -125,8 +125,8 @@ func (s *Server) read(w http.ResponseWriter, d *delivery, secrets [][]byte) (*by
 	return nil, answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
 }
 
-// takeIn reads size bytes into body, which may be nil, and sums them up with each secret.
-func takeIn(from io.Reader, size int64, body *bytes.Buffer, secrets [][]byte) (sums []hash.Hash, err error) {
+// readBody reads size bytes into body, which may be nil, and sums them up with each secret.
+func readBody(from io.Reader, size int64, body *bytes.Buffer, secrets [][]byte) (sums []hash.Hash, err error) {
 	from = io.LimitReader(from, size)
 	for _, secret := range secrets {
 		sums = append(sums, hmac.New(sha256.New, secret))
@@ -182,7 +182,7 @@ func (s *Server) fitsAnew(d *delivery, body *bytes.Buffer) bool {
 	if err != nil {
 		return false
 	}
-	sums, err := takeIn(bytes.NewReader(body.Bytes()), int64(body.Len()), nil, secrets)
+	sums, err := readBody(bytes.NewReader(body.Bytes()), int64(body.Len()), nil, secrets)
 	return err == nil && fits(sums, d.claimed)
 }
 

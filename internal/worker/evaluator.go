@@ -168,7 +168,7 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 		return fmt.Errorf("waiting for its turn: %w", err)
 	}
 	defer t.end()
-	child, err := e.take(namespace, program)
+	child, err := e.acquire(namespace, program)
 	if err != nil {
 		return err
 	}
@@ -271,10 +271,10 @@ func (t *turn) end() {
 	time.AfterFunc(t.rest, func() { <-t.alone })
 }
 
-// take returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
+// acquire returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
 // that it had last, else a fresh one as long as there may be more, else rather one that has the program. One that comes last
 // for a CPU, as what another namespace asked took long, makes way for a fresh one.
-func (e *Evaluator) take(namespace, program string) (*process, error) {
+func (e *Evaluator) acquire(namespace, program string) (*process, error) {
 	e.mu.Lock()
 	own := func(p *process) bool { return p.namespace == namespace }
 	isQuick := func(p *process) bool { return !p.comesLast.Load() }

@@ -266,16 +266,16 @@ func TestAnswersInTheProcessAreThoseOfAChild(t *testing.T) {
 		source.Modules["p_test.rego"] = "package corral.scaling_test\nimport data.corral.scaling\ntest_it if count(scaling.limit) == 1\n"
 		all := func(ctx context.Context) string {
 			facts, diagnostics, err := e.Load(ctx, source, nil)
-			told := fmt.Sprint(facts, diagnostics, err)
+			got := fmt.Sprint(facts, diagnostics, err)
 			if len(diagnostics) == 0 {
 				pool := policy.Pool{Namespace: "ci", Name: "linux", Scale: policy.Scale{Max: 100}}
-				told += fmt.Sprintf("%+v", policy.NewSet(policy.Elsewhere(source, facts, e)).For(pool).Scaling(ctx, policy.ScalingInput{Pool: pool, Jobs: 1}))
+				got += fmt.Sprintf("%+v", policy.NewSet(policy.Elsewhere(source, facts, e)).For(pool).Scaling(ctx, policy.ScalingInput{Pool: pool, Jobs: 1}))
 			}
 			report, diagnostics, err := e.Test(ctx, source, policy.TestOptions{})
 			for i := range report.Tests {
 				report.Tests[i].Duration = 0
 			}
-			return fmt.Sprint(told, report, diagnostics, err)
+			return fmt.Sprint(got, report, diagnostics, err)
 		}
 		if diff := cmp.Diff(all(t.Context()), all(InProcess(t.Context()))); diff != "" {
 			t.Errorf("%s (-child +process):\n%s", name, diff)

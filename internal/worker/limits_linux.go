@@ -39,11 +39,11 @@ func limit(l Limits) error {
 }
 
 // exitOnSignal ends this process when it gets a signal.
-func exitOnSignal(s os.Signal, lastWords string) {
+func exitOnSignal(s os.Signal, message string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, s)
 	<-signals
-	fmt.Fprintln(os.Stderr, lastWords)
+	fmt.Fprintln(os.Stderr, message)
 	os.Exit(1)
 }
 

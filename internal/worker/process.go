@@ -82,7 +82,7 @@ func start(executable string) (*process, error) {
 	defer late.Stop()
 	if _, err := readFrame(p.out); err != nil {
 		p.kill()
-		return nil, fmt.Errorf("starting a child for policies: it ended: %s", p.lastWords())
+		return nil, fmt.Errorf("starting a child for policies: it ended: %s", p.firstError())
 	}
 	return p, nil
 }
@@ -162,14 +162,14 @@ func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte
 
 // diedOf is why a child ended while it was asked.
 func (p *process) diedOf(ctx context.Context, most Limit) error {
-	words := p.lastWords()
+	message := p.firstError()
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case isOutOfMemory(words):
+	case isOutOfMemory(message):
 		return tooMuchMemory(most)
-	case words != "":
-		return &policy.Excess{Message: "it ended the process that evaluates it: " + words}
+	case message != "":
+		return &policy.Excess{Message: "it ended the process that evaluates it: " + message}
 	}
 	return fmt.Errorf("the process that evaluates it was ended from outside (%s)", p.cmd.ProcessState)
 }
@@ -178,8 +178,8 @@ func tooMuchMemory(most Limit) error {
 	return &policy.Excess{Message: fmt.Sprintf("it took more than %d MiB of memory", most.Memory>>20)}
 }
 
-// lastWords are the first line of what it wrote to standard error: Go's runtime says there why it ends.
-func (p *process) lastWords() string {
+// firstError is the first line of what it wrote to standard error: Go's runtime says there why it ends.
+func (p *process) firstError() string {
 	return wording.FirstLine(strings.TrimSpace(string(p.stderr.kept)))
 }
 
@@ -241,7 +241,7 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 			return nil
 		default:
 		}
-		taken, why := p.takes(cpuBefore, memoryBefore, most)
+		taken, why := p.usage(cpuBefore, memoryBefore, most)
 		if why != nil {
 			return why
 		}
@@ -263,9 +263,9 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 	}
 }
 
-// takes returns the CPU time that a request has taken, and why the child is to be killed for what it took, or nil.
+// usage returns the CPU time that a request has taken, and why the child is to be killed for what it took, or nil.
 // What can't be read now is read at the next look.
-func (p *process) takes(cpuBefore time.Duration, memoryBefore uint64, most Limit) (time.Duration, error) {
+func (p *process) usage(cpuBefore time.Duration, memoryBefore uint64, most Limit) (time.Duration, error) {
 	cpu, err := cpuOf(p.pid())
 	if err == nil && cpu-cpuBefore > most.CPU {
 		return 0, &policy.Excess{Message: fmt.Sprintf("it took more than %s of CPU time", most.CPU)}

@@ -129,17 +129,17 @@ func readiness(before, after []poolRow) []string {
 	for _, row := range before {
 		was[row.Name] = row
 	}
-	var told []string
+	var lines []string
 	for _, row := range after {
 		old, known := was[row.Name]
 		switch {
 		case known && old.Ready && !row.Ready:
-			told = append(told, fmt.Sprintf("%s is not ready: %s", row.Name, wording.FirstLine(row.Message)))
+			lines = append(lines, fmt.Sprintf("%s is not ready: %s", row.Name, wording.FirstLine(row.Message)))
 		case known && !old.Ready && row.Ready:
-			told = append(told, fmt.Sprintf("%s is ready: %s", row.Name, wording.FirstLine(row.Message)))
+			lines = append(lines, fmt.Sprintf("%s is ready: %s", row.Name, wording.FirstLine(row.Message)))
 		}
 	}
-	return told
+	return lines
 }
 
 // palette colours text, or leaves it as it is.

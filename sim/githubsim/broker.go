@@ -129,7 +129,7 @@ func (s *Server) runnerEnds(rn *runner, how string) {
 	switch {
 	case j == nil:
 	case j.State != JobRunning:
-		s.takeBack(rn)
+		s.returnJob(rn)
 	default:
 		s.blame(rn, j, "busy runner ended: %s %s with job %s", rn.name, how, j.ID)
 		left := rn.lastSeen.Add(s.opts.LostAfter).Sub(s.now())
@@ -238,7 +238,7 @@ func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 	case left && rn.polls == 0: // with another poll its process is still there
 		s.setOnline(rn, false)
 		if rn.job != nil && rn.job.State != JobRunning {
-			s.takeBack(rn)
+			s.returnJob(rn)
 		}
 		return answer{}
 	case rn.isOrdered():

@@ -151,10 +151,10 @@ func (s *Server) getCombinedStatus(r *http.Request, id *identity) answer {
 		return refusal
 	}
 	commit, latest := r.PathValue("sha"), []object{}
-	states, told := map[string]bool{}, map[string]bool{}
+	states, seen := map[string]bool{}, map[string]bool{}
 	for _, status := range slices.Backward(s.commits.statuses[key]) {
-		if !told[status.Context] {
-			told[status.Context], states[status.State] = true, true
+		if !seen[status.Context] {
+			seen[status.Context], states[status.State] = true, true
 			latest = append(latest, s.restStatus(r, commit, status))
 		}
 	}
@@ -213,12 +213,12 @@ func (s *Server) listCheckRuns(r *http.Request, id *identity) answer {
 		return refusal
 	}
 	name, all := r.URL.Query().Get("check_name"), r.URL.Query().Get("filter") == "all"
-	runs, told := []object{}, map[string]bool{}
+	runs, seen := []object{}, map[string]bool{}
 	for _, run := range slices.Backward(s.commits.runs[key]) {
-		if told[run.Name] && !all || name != "" && run.Name != name {
+		if seen[run.Name] && !all || name != "" && run.Name != name {
 			continue
 		}
-		told[run.Name] = true
+		seen[run.Name] = true
 		runs = append(runs, s.restCheckRun(run))
 	}
 	page, link := paginate(r, runs)

@@ -35,7 +35,7 @@ const (
 
 // post brings a delivery on its way, as faults let it.
 func (s *Server) post(h *hook, d *delivery) {
-	f := s.takeDeliveryFault(h, d)
+	f := s.useDeliveryFault(h, d)
 	s.hooks.outstanding++
 	switch {
 	case f.Lose:

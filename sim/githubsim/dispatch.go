@@ -212,8 +212,8 @@ func (s *Server) release(rn *runner) *job {
 	return j
 }
 
-// takeBack lets another runner have the job.
-func (s *Server) takeBack(rn *runner) {
+// returnJob lets another runner have the job.
+func (s *Server) returnJob(rn *runner) {
 	j := s.release(rn)
 	if j.scaleSet.gone || j.scaleSet.solo != nil {
 		s.requeue(j)

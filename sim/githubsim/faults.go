@@ -176,8 +176,8 @@ func (s *Server) FaultsHit() []Hit {
 	return slices.Clone(s.faults.hits)
 }
 
-// takeFault uses up one hit of the oldest fault that is meant for the call.
-func (s *Server) takeFault(name Endpoint, r *http.Request) *Fault {
+// useFault uses up one hit of the oldest fault that is meant for the call.
+func (s *Server) useFault(name Endpoint, r *http.Request) *Fault {
 	owner := ""
 	for at, f := range s.faults.list {
 		if f.Endpoint != name {

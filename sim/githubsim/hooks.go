@@ -193,8 +193,8 @@ func (f *DeliveryFault) fits(h *hook, d *delivery) bool {
 	return (f.Hook == 0 || f.Hook == h.id) && is(f.Event, d.event) && is(f.Action, d.action) && is(f.Repository, d.repository)
 }
 
-// takeDeliveryFault uses up one hit of the oldest fault that is meant for the delivery.
-func (s *Server) takeDeliveryFault(h *hook, d *delivery) DeliveryFault {
+// useDeliveryFault uses up one hit of the oldest fault that is meant for the delivery.
+func (s *Server) useDeliveryFault(h *hook, d *delivery) DeliveryFault {
 	for at, f := range s.hooks.faults {
 		if !f.fits(h, d) {
 			continue

@@ -57,8 +57,8 @@ func (r *receiver) answer(status int) {
 	r.status = status
 }
 
-// words are the events, or where they have one the actions, in the order of their coming.
-func (r *receiver) words() []string {
+// texts are the events, or where they have one the actions, in the order of their coming.
+func (r *receiver) texts() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []string{}
@@ -101,7 +101,7 @@ func TestWebhooksTellOfAJob(t *testing.T) {
 	}
 	runToEnd(t, newSolo(t, sim, "r1", 1, "self-hosted", "linux").GetEncodedJITConfig())
 	waitDelivered(t, sim)
-	if diff := cmp.Diff([]string{"waiting", "queued", "in_progress", "completed"}, to.words()); diff != "" {
+	if diff := cmp.Diff([]string{"waiting", "queued", "in_progress", "completed"}, to.texts()); diff != "" {
 		t.Fatal(diff)
 	}
 	for i, req := range to.got {
@@ -213,16 +213,16 @@ func TestEventsAlikeAreToldApart(t *testing.T) {
 		}
 	}
 	waitDelivered(t, sim)
-	told := map[string]bool{}
+	texts := map[string]bool{}
 	for i, body := range to.bodies {
 		d, err := webhook.Parse(to.got[i].Header.Get("X-GitHub-Event"), body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told[d.Identity] = true
+		texts[d.Identity] = true
 	}
-	if len(told) != 6 || told[""] {
-		t.Errorf("%v", told)
+	if len(texts) != 6 || texts[""] {
+		t.Errorf("%v", texts)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestDeliveriesGoWrong(t *testing.T) {
 			}
 			waitDelivered(t, sim)
 			remove()
-			if diff := cmp.Diff(tc.want, to.words()); diff != "" {
+			if diff := cmp.Diff(tc.want, to.texts()); diff != "" {
 				t.Error(diff)
 			}
 			var codes []int
@@ -362,7 +362,7 @@ func TestSecretAndURLOfAWebhookChange(t *testing.T) {
 	sim.RemoveHook(id)
 	addJob(t, sim, githubsim.Job{})
 	waitDelivered(t, sim)
-	if got := len(to.words()); got != 1 {
+	if got := len(to.texts()); got != 1 {
 		t.Errorf("%d deliveries, want 1", got)
 	}
 }

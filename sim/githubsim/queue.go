@@ -231,7 +231,7 @@ func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool
 	if m == nil {
 		return answer{}, false
 	}
-	stats := s.told(ss)
+	stats := s.shown(ss)
 	body := messageBody{MessageID: m.id, MessageType: "RunnerScaleSetJobMessages", Statistics: &stats}
 	events := slices.Clone(m.events)
 	alterMessage(how, &body, &events)

@@ -148,7 +148,7 @@ func (s *Server) admit(name Endpoint, r *http.Request) (*Fault, string) {
 	s.lock()
 	defer s.unlock()
 	s.requests[name]++
-	return s.takeFault(name, r), s.newID()
+	return s.useFault(name, r), s.newID()
 }
 
 // rest lets in who has a valid token and calls left, holding the lock.

@@ -106,8 +106,8 @@ func (s *Server) queuedFor(ss *scaleSet) int {
 	return n
 }
 
-// told are the statistics as clients get them.
-func (s *Server) told(ss *scaleSet) Statistics {
+// shown returns the statistics as clients get them.
+func (s *Server) shown(ss *scaleSet) Statistics {
 	stats := ss.stats
 	if s.opts.Mode == AutoAssign {
 		stats.Available += s.queuedFor(ss)
@@ -119,7 +119,7 @@ func (s *Server) told(ss *scaleSet) Statistics {
 }
 
 func (s *Server) body(ss *scaleSet, base string) scaleSetBody {
-	stats, setting := s.told(ss), ss.setting
+	stats, setting := s.shown(ss), ss.setting
 	return scaleSetBody{
 		ID: ss.id, Name: ss.name, GroupID: ss.group.id, GroupName: ss.group.Name,
 		Labels: slices.Clone(ss.labels), RunnerSetting: &setting, CreatedOn: ss.created, Statistics: &stats,

@@ -29,7 +29,7 @@ type sessionBody struct {
 }
 
 func (s *Server) sessionBody(r *http.Request, ss *scaleSet) sessionBody {
-	stats := s.told(ss)
+	stats := s.shown(ss)
 	query := url.Values{"scaleSetId": {strconv.Itoa(ss.id)}, "sessionId": {ss.session.id}}
 	body := sessionBody{
 		SessionID: ss.session.id, OwnerName: ss.session.owner, ScaleSet: s.body(ss, s.baseURL(r)), Statistics: &stats,

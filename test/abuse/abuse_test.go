@@ -153,9 +153,9 @@ func (s *fixture) watch(warnings int) {
 	s.record.Warnings += warnings
 }
 
-// hears has compared, when the test ends, what was said with all that may be said, of which so many are Warnings: for a fault of which
+// checkMessages compares, when the test ends, what was said with all that may be said, of which so many are Warnings: for a fault of which
 // other things are seen each time.
-func (s *fixture) hears(warnings int) {
+func (s *fixture) checkMessages(warnings int) {
 	r := s.recorder(".said.txt")
 	r.Warnings = warnings
 	s.Cleanup(func() {
@@ -288,13 +288,13 @@ type verdict struct {
 
 // says waits until an object's conditions tell so, word for word. Words come in pairs: what
 // can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
-func (s *fixture) says(obj kube.Object, want verdict, words ...string) {
+func (s *fixture) says(obj kube.Object, want verdict, text ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
-		if diff := cmp.Diff(want, verdictOf(obj, words...)); diff != "" {
+		if diff := cmp.Diff(want, verdictOf(obj, text...)); diff != "" {
 			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
 		}
 		return nil
@@ -304,13 +304,13 @@ func (s *fixture) says(obj kube.Object, want verdict, words ...string) {
 // runnerName matches the names that pools give.
 var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
 
-func verdictOf(obj kube.Object, words ...string) verdict {
+func verdictOf(obj kube.Object, text ...string) verdict {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
 		return verdict{}
 	}
 	return verdict{
-		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(words...).Replace(ready.Message), "RUNNER"),
+		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(text...).Replace(ready.Message), "RUNNER"),
 		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
 	}
 }

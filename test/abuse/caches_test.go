@@ -49,8 +49,8 @@ func TestAClaimThatNoNodeCanHave(t *testing.T) {
 	a.hasClaims(struck, 1)
 	heal := a.inject(nodeplay.VolumeElsewhere, 1)
 	jobs := a.addJobs(struck, 1, time.Millisecond)
-	const words = "0/3 nodes are available: 3 node(s) had volume node affinity conflict"
-	runner := a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseCache, "Unschedulable: "+words)
+	const text = "0/3 nodes are available: 3 node(s) had volume node affinity conflict"
+	runner := a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseCache, "Unschedulable: "+text)
 	a.look("Cache", 0, "pool/"+struck, "runner/"+runner)
 	a.sparedGoesOn()
 	a.allDone(jobs)

@@ -114,7 +114,7 @@ var lifeEndpoints = []githubsim.Endpoint{
 // not met.
 func (s *fixture) livesWith(fault githubsim.Fault) {
 	s.Helper()
-	s.hears(0) // it passes by itself
+	s.checkMessages(0) // it passes by itself
 	s.ready(s.connection())
 	for _, fault.Endpoint = range lifeEndpoints {
 		s.github.AddFault(fault)
@@ -224,7 +224,7 @@ func (s *fixture) troubled() {
 }
 
 // runnerTells waits until a runner of the pool says why it isn't ready.
-func (s *fixture) runnerTells(pool, words string) {
+func (s *fixture) runnerTells(pool, text string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		runners, err := s.runners(ctx, pool)
@@ -235,8 +235,8 @@ func (s *fixture) runnerTells(pool, words string) {
 		for i := range runners {
 			told = append(told, verdictOf(&runners[i]).Message)
 		}
-		if !slices.Contains(told, words) {
-			return fmt.Errorf("no runner tells %q, but:\n%s", words, strings.Join(told, "\n"))
+		if !slices.Contains(told, text) {
+			return fmt.Errorf("no runner tells %q, but:\n%s", text, strings.Join(told, "\n"))
 		}
 		return nil
 	})
@@ -334,7 +334,7 @@ func TestLostAnswers(t *testing.T) {
 			if name == "session" { // that GitHub has, and doesn't say whose it is
 				warnings = 1
 			}
-			s.hears(warnings)
+			s.checkMessages(warnings)
 			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Times: 2, DropAnswer: true, Status: 502})
 			pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 			s.jobs("linux", 3)
@@ -403,7 +403,7 @@ func TestASessionWithoutAQueue(t *testing.T) {
 
 func TestTokensThatExpireEarly(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
-	s.hears(0)
+	s.checkMessages(0)
 	pool := s.listening("linux")
 	for range 3 {
 		s.github.ExpireAdminTokens()
@@ -474,7 +474,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 
 func TestAScaleSetThatIsForgotten(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
-	s.hears(0)
+	s.checkMessages(0)
 	pool := s.listening("linux")
 	s.jobs("linux", 1)
 	before := s.setID(pool)
@@ -490,7 +490,7 @@ func TestAScaleSetThatIsForgotten(t *testing.T) {
 
 func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
-	s.hears(0)
+	s.checkMessages(0)
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	s.jobs("linux", 1)
 	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })

@@ -77,7 +77,7 @@ func (a *podFixture) keepPods() (release func()) {
 
 // runnerSays waits until a runner of the pool is in a state, for a cause unless it's empty, and with words
 // in its reason or in its condition, and returns its name.
-func (a *podFixture) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, words string) (name string) {
+func (a *podFixture) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, text string) (name string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
 		runners, err := a.runners(ctx, struck)
@@ -87,13 +87,13 @@ func (a *podFixture) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.Runne
 		var seen []string
 		for _, r := range runners {
 			said := r.Status.Reason + "; " + conditions.GetMessage(&r, v1alpha1.ReadyCondition)
-			if r.Status.State == state && (cause == "" || r.Status.Cause == cause) && strings.Contains(said, words) {
+			if r.Status.State == state && (cause == "" || r.Status.Cause == cause) && strings.Contains(said, text) {
 				name = r.Name
 				return nil
 			}
 			seen = append(seen, fmt.Sprintf("%s is %s (%s): %s", r.Name, r.Status.State, r.Status.Cause, said))
 		}
-		return fmt.Errorf("no runner is %s (%s) with %q:\n%s", state, cause, words, strings.Join(seen, "\n"))
+		return fmt.Errorf("no runner is %s (%s) with %q:\n%s", state, cause, text, strings.Join(seen, "\n"))
 	})
 	return name
 }
@@ -140,7 +140,7 @@ func (a *podFixture) isGone(failed string) {
 
 // isHeldBack waits until so many runners have failed in a row, or more, and the pool says so. No more than
 // one other may have been made, the next that is tried.
-func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, words string) {
+func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, text string) {
 	a.Helper()
 	failed := 0
 	eventually(a.T, func(ctx context.Context) error {
@@ -149,8 +149,8 @@ func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, words 
 		}
 		for _, kind := range []string{v1alpha1.HealthyCondition, v1alpha1.ReadyCondition} {
 			c := conditions.Get(a.pool, kind)
-			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.RunnersFailingReason || !strings.Contains(c.Message, words) {
-				return fmt.Errorf("%s is %+v, want %s", kind, c, words)
+			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.RunnersFailingReason || !strings.Contains(c.Message, text) {
+				return fmt.Errorf("%s is %+v, want %s", kind, c, text)
 			}
 			var named v1alpha1.RunnerCause
 			_, err := fmt.Sscanf(c.Message, "%d runners in a row failed (%s ", &failed, &named)
@@ -246,12 +246,12 @@ func template(spec string) func(*v1alpha1.RunnerPool) {
 // Want of room passes by itself, as when nodes are added: each runner waits until its deadline.
 func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a := newPodFixture(t)
-	const words = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
+	const text = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
 	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
 	jobs := a.addJobs(struck, 1, time.Millisecond)
-	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, words))
-	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 15s after its creation: "+words)
+	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, text))
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 15s after its creation: "+text)
 	failed := a.isReplacedFirst()
 	a.sparedGoesOn()
 	release()
@@ -265,8 +265,8 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 // ill is a fault that strikes every runner of a pool, and what is read of it.
 type ill struct {
 	kind nodeplay.FaultKind
-	// words of the runner that failed first.
-	words string
+	// text of the runner that failed first.
+	text string
 	// cause and complaint of the pool.
 	cause     v1alpha1.RunnerCause
 	complaint string
@@ -290,7 +290,7 @@ func neverStarts(t *testing.T, i ill) {
 	a.admit(append(i.change, func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(i.idle)) })...)
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
 	failed := a.isReplacedFirst()
-	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.words)
+	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.text)
 	release()
 	a.isHeldBack(3, i.cause, i.complaint)
 	a.announces(0)
@@ -314,50 +314,50 @@ func neverStarts(t *testing.T, i ill) {
 }
 
 func TestAnImageThatIsRefused(t *testing.T) {
-	const words = `failed to pull and unpack image "runner:1"`
+	const text = `failed to pull and unpack image "runner:1"`
 	neverStarts(t, ill{
-		kind: nodeplay.ImageRefused, words: "not running 5s after its creation: ",
-		cause: v1alpha1.CauseImagePull, complaint: words,
+		kind: nodeplay.ImageRefused, text: "not running 5s after its creation: ",
+		cause: v1alpha1.CauseImagePull, complaint: text,
 	})
 }
 
 func TestAnInitContainerWhoseImageIsRefused(t *testing.T) {
 	neverStarts(t, ill{
-		kind: nodeplay.InitImageRefused, words: "not running 5s after its creation: container tools: ",
+		kind: nodeplay.InitImageRefused, text: "not running 5s after its creation: container tools: ",
 		cause: v1alpha1.CauseImagePull, complaint: `failed to pull and unpack image "tools:1"`, change: withInit(),
 	})
 }
 
 func TestAnInitContainerThatFails(t *testing.T) {
-	const words = "container tools: Error (exit code 1)"
-	neverStarts(t, ill{kind: nodeplay.InitFails, words: words, cause: v1alpha1.CauseCrash, complaint: words, change: withInit()})
+	const text = "container tools: Error (exit code 1)"
+	neverStarts(t, ill{kind: nodeplay.InitFails, text: text, cause: v1alpha1.CauseCrash, complaint: text, change: withInit()})
 }
 
 func TestARunnerThatCrashesBeforeItConnects(t *testing.T) {
-	const words = "Error (exit code 1)"
+	const text = "Error (exit code 1)"
 	neverStarts(t, ill{
-		kind: nodeplay.CrashBeforeConnecting, words: words,
-		cause: v1alpha1.CauseCrash, complaint: words,
+		kind: nodeplay.CrashBeforeConnecting, text: text,
+		cause: v1alpha1.CauseCrash, complaint: text,
 	})
 }
 
 func TestARunnerWhoseVersionIsRefused(t *testing.T) {
-	const words = "GitHub refuses this runner version: update the image (exit code 7)"
-	neverStarts(t, ill{kind: nodeplay.VersionRefused, words: words, cause: v1alpha1.CauseOutdated, complaint: words})
+	const text = "GitHub refuses this runner version: update the image (exit code 7)"
+	neverStarts(t, ill{kind: nodeplay.VersionRefused, text: text, cause: v1alpha1.CauseOutdated, complaint: text})
 }
 
 func TestARunnerThatCrashesWhileIdle(t *testing.T) {
-	const words = "Error (exit code 139)"
+	const text = "Error (exit code 139)"
 	neverStarts(t, ill{
 		idle: 1,
-		kind: nodeplay.CrashConnected, words: words,
-		cause: v1alpha1.CauseCrash, complaint: words,
+		kind: nodeplay.CrashConnected, text: text,
+		cause: v1alpha1.CauseCrash, complaint: text,
 	})
 }
 
 func TestARunnerThatNeverConnects(t *testing.T) {
-	const words = "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?"
-	neverStarts(t, ill{kind: nodeplay.NeverConnects, words: words, cause: v1alpha1.CauseNeverConnected, complaint: words})
+	const text = "its container runs, but GitHub doesn't see it 5s later: can it reach GitHub?"
+	neverStarts(t, ill{kind: nodeplay.NeverConnects, text: text, cause: v1alpha1.CauseNeverConnected, complaint: text})
 }
 
 // nodes plays two nodes for the pods that name the fixture as their scheduler.
@@ -411,7 +411,7 @@ func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count i
 
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
-	a.hears(0)
+	a.checkMessages(0)
 	n := a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
@@ -435,7 +435,7 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 // The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
 func TestANodeThatIsDrained(t *testing.T) {
 	a := newPodFixture(t)
-	a.hears(0)
+	a.checkMessages(0)
 	a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(3)), nil })
 	job := a.addJobs(struck, 1, time.Hour)[0]
@@ -564,7 +564,7 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 // The runner's image ends well although its program was killed: the job is lost all the same.
 func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
 	a := newPodFixture(t)
-	a.hears(0)
+	a.checkMessages(0)
 	defer a.inject(nodeplay.ListenerKilled, 1)()
 	a.admit()
 	killed := a.addJobs(struck, 1, time.Hour)[0]

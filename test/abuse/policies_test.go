@@ -165,7 +165,7 @@ const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.ra
 
 func TestARuleThatTakesAllMemory(t *testing.T) {
 	c := newCourt(t)
-	c.hears(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooLarge, tooLong, c.isQuarantined())
@@ -176,7 +176,7 @@ func TestARuleThatTakesAllMemory(t *testing.T) {
 
 func TestARuleThatNeverEnds(t *testing.T) {
 	c := newCourt(t)
-	c.hears(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
@@ -189,7 +189,7 @@ func TestARuleThatNeverEnds(t *testing.T) {
 // two seconds of CPU time, and the longer the test the more are tried: it runs alone.
 func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	c := makeCourt(t)
-	c.hears(120) // one of each that can't be loaded
+	c.checkMessages(120) // one of each that can't be loaded
 	var pushed []*v1alpha1.RunnerPolicy
 	for i := range 120 {
 		pushed = append(pushed, c.push(fmt.Sprintf("deep-%02d", i), fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))))
@@ -313,7 +313,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 // What a pool's labels make a guard rail cost falls on the pools of that namespace alone.
 func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 	c := newCourt(t)
-	c.hears(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
 	c.patch(c.pool, `{"metadata":{"labels":{"rounds":"60000"}}}`)
 	// A pool is looked at again each minute, or when it is asked for.
 	quarantined := func() bool {

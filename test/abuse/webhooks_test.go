@@ -223,7 +223,7 @@ func TestAWebhookForNobody(t *testing.T) {
 
 func TestWebhooksOutOfOrder(t *testing.T) {
 	s := newHookFixture(t)
-	s.hears(0)
+	s.checkMessages(0)
 	s.restPool("web", 5)
 	hook, err := s.github.AddHook(githubsim.Hook{Owner: s.namespace, URL: s.url, Secret: world.WebhookSecret, Parallel: 4})
 	must(t, err)

@@ -178,7 +178,7 @@ func (r *Recorder) Tale(title string, quiet bool) {
 	r.t.Helper()
 	warnings := 0
 	tell := func(ctx context.Context) (text string, err error) {
-		text, warnings, err = r.told(ctx, quiet)
+		text, warnings, err = r.eventsAndLog(ctx, quiet)
 		return text, err
 	}
 	r.part(r.t.Context(), title, look{always, func(context.Context) string { return "" }, tell})
@@ -191,7 +191,7 @@ func (r *Recorder) End(ctx context.Context, title string) {
 	warnings := 0
 	begin := func(ctx context.Context) string { return r.status(ctx) + "\n" }
 	r.part(ctx, title, look{always, begin, func(ctx context.Context) (text string, err error) {
-		text, warnings, err = r.told(ctx, false)
+		text, warnings, err = r.eventsAndLog(ctx, false)
 		return text, err
 	}})
 	r.enough(warnings)
@@ -207,8 +207,8 @@ func (r *Recorder) enough(warnings int) {
 	}
 }
 
-// told are the events and the log.
-func (r *Recorder) told(ctx context.Context, quiet bool) (text string, warnings int, err error) {
+// eventsAndLog are the events and the log.
+func (r *Recorder) eventsAndLog(ctx context.Context, quiet bool) (text string, warnings int, err error) {
 	events, warnings, err := r.events(ctx)
 	if err != nil {
 		return "", 0, err
@@ -341,13 +341,13 @@ func (r *Recorder) conditions(ctx context.Context) (map[string][]string, error) 
 }
 
 // events of Corral, by object in the order in which they came, and how many are Warnings.
-func (r *Recorder) events(ctx context.Context) (told map[string][]string, warnings int, err error) {
+func (r *Recorder) events(ctx context.Context) (byObject map[string][]string, warnings int, err error) {
 	list := &eventsv1.EventList{}
 	if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 		return nil, 0, err
 	}
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
-	told = map[string][]string{}
+	byObject = map[string][]string{}
 	for _, e := range list.Items {
 		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && r.isChance(&e) {
 			continue
@@ -357,12 +357,12 @@ func (r *Recorder) events(ctx context.Context) (told map[string][]string, warnin
 			line += fmt.Sprintf(" (%d times)", e.Series.Count)
 		}
 		about := e.Regarding.Kind + " " + e.Regarding.Name
-		told[about] = append(told[about], line)
+		byObject[about] = append(byObject[about], line)
 		if e.Type == corev1.EventTypeWarning {
 			warnings++
 		}
 	}
-	return told, warnings, nil
+	return byObject, warnings, nil
 }
 
 // isChance says whether it depends on the moment that the event was told.
@@ -371,8 +371,8 @@ func (r *Recorder) isChance(e *eventsv1.Event) bool {
 }
 
 // log is what the controllers logged at the level info and above, by object.
-func (r *Recorder) log(quiet bool) (told map[string][]string, err error) {
-	told = map[string][]string{}
+func (r *Recorder) log(quiet bool) (byObject map[string][]string, err error) {
+	byObject = map[string][]string{}
 	for _, c := range r.Logs {
 		text, err := os.ReadFile(c.LogPath)
 		if err != nil {
@@ -387,11 +387,11 @@ func (r *Recorder) log(quiet bool) (told map[string][]string, err error) {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
 			if about, said := readLine(fields); r.tells(about, said, quiet) {
-				told[about] = append(told[about], said)
+				byObject[about] = append(byObject[about], said)
 			}
 		}
 	}
-	return told, nil
+	return byObject, nil
 }
 
 // tells says whether a line of the log belongs to the tale.
@@ -450,9 +450,9 @@ func readLine(fields map[string]any) (about, said string) {
 }
 
 // byObject writes down what was told of each object; objects of which the same was told are written once.
-func (r *Recorder) byObject(told map[string][]string) string {
+func (r *Recorder) byObject(lines map[string][]string) string {
 	var all []string
-	for about, lines := range told {
+	for about, lines := range lines {
 		if strings.HasPrefix(about, "Runner ") {
 			slices.Sort(lines) // two controllers and the session tell of it at a time
 		} else {

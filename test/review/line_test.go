@@ -146,8 +146,8 @@ func (o *outcome) newOverlaps() (n int) {
 	return n
 }
 
-// words are the parts of the first line.
-type words struct {
+// firstLine are the parts of the first line.
+type firstLine struct {
 	*outcome
 	all     []string
 	counted bool
@@ -164,7 +164,7 @@ func count(n int, noun string) string {
 }
 
 // pools counts those of which something is so.
-func (w *words) pools(is func(*judged) bool, one, many string) {
+func (w *firstLine) pools(is func(*judged) bool, one, many string) {
 	n, of := 0, len(w.head.pools)
 	for _, j := range w.outcome.pools {
 		if is(j) {
@@ -188,7 +188,7 @@ func (w *words) pools(is func(*judged) bool, one, many string) {
 	w.all = append(w.all, number+" "+text)
 }
 
-func (w *words) others(n int, format, noun string) {
+func (w *firstLine) others(n int, format, noun string) {
 	if n > 0 {
 		w.all = append(w.all, fmt.Sprintf(format, count(n, noun)))
 	}
@@ -196,7 +196,7 @@ func (w *words) others(n int, format, noun string) {
 
 // line is the first line: lost jobs and denials first, then what happens to runners and jobs, numbers, and what does no harm.
 func (o *outcome) line() string {
-	w := &words{outcome: o}
+	w := &firstLine{outcome: o}
 	if len(o.problems) > 0 {
 		w.all = append(w.all, fmt.Sprintf("Broken: the head can't be applied (%s)", count(len(o.problems), "problem")))
 	}
@@ -256,7 +256,7 @@ func (j *judged) rolls() bool {
 }
 
 // numbers are the parts from the limits on.
-func (w *words) numbers() {
+func (w *firstLine) numbers() {
 	if w.head.broken >= 0 {
 		return
 	}
@@ -304,7 +304,7 @@ func most(n int) string {
 	return humanize.Comma(int64(n))
 }
 
-func (w *words) policies() (gone, added, changed int) {
+func (w *firstLine) policies() (gone, added, changed int) {
 	was, is := w.base.rules, w.head.rules
 	for _, has := range [][2]bool{{was.quiet != nil, is.quiet != nil}, {was.extra, is.extra}} {
 		switch {
@@ -325,7 +325,7 @@ func (w *words) policies() (gone, added, changed int) {
 }
 
 // money tells what it costs.
-func (w *words) money() {
+func (w *firstLine) money() {
 	if w.head.prices == nil {
 		return
 	}
@@ -349,7 +349,7 @@ func (w *words) money() {
 }
 
 // prices counts those that differ.
-func (w *words) prices() (n int) {
+func (w *firstLine) prices() (n int) {
 	const fields = 13 // of a file
 	was, is := w.base.prices, w.head.prices
 	switch {

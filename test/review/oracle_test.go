@@ -127,14 +127,14 @@ func (f *fleet) limits(p *pool) string {
 	if !decided {
 		return "undecided"
 	}
-	words := fmt.Sprint(n)
+	text := fmt.Sprint(n)
 	if most, ok := f.rules.ceilings[p.tier]; ok && f.isBeside(p) && most == n.Max {
-		words += " hard"
+		text += " hard"
 	}
 	if f.quietly(p) && f.rules.quiet.mode == "Audit" && f.rules.quiet.most < n.Max {
-		words += " audited"
+		text += " audited"
 	}
-	return words
+	return text
 }
 
 // findings are what policies say of a pod, by code, with what the place of each is called.
@@ -441,20 +441,20 @@ func (x *pair) decided(j *judged, t time.Time) numbers {
 }
 
 func (x *pair) compareLimits(j *judged) {
-	words := [2]string{"none", "none"}
+	text := [2]string{"none", "none"}
 	if j.base != nil {
 		j.was, _ = x.base.limited(j.base, at)
-		words[0] = x.base.limits(j.base)
+		text[0] = x.base.limits(j.base)
 	}
 	if j.head != nil {
 		j.is = x.decided(j, at)
-		words[1] = x.head.limits(j.head)
+		text[1] = x.head.limits(j.head)
 	}
-	j.facts = append(j.facts, "limits "+words[0]+" → "+words[1])
+	j.facts = append(j.facts, "limits "+text[0]+" → "+text[1])
 	if j.base == nil || j.head == nil {
 		return
 	}
-	j.otherLimits = words[0] != words[1] || j.base.scale != j.head.scale
+	j.otherLimits = text[0] != text[1] || j.base.scale != j.head.scale
 	if was, is := j.was, j.is; was != is || j.head.suspended || x.sameNumbers(j) {
 		return
 	}

@@ -126,14 +126,14 @@ func limitsOf(l *review.Limits) string {
 	case l.Effective == nil:
 		return "undecided"
 	}
-	words := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
+	text := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
 	if l.Hard {
-		words += " hard"
+		text += " hard"
 	}
 	if len(l.Audit) > 0 {
-		words += " audited"
+		text += " audited"
 	}
-	return words
+	return text
 }
 
 // CORRAL_REVIEWS=300 tries more.

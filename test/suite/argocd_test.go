@@ -99,8 +99,8 @@ func (o *observer) note(object *unstructured.Unstructured, script string) {
 type wanted struct {
 	// file of testdata that it is recorded in, without its ending.
 	file, kind, name, status string
-	// words that its message must have.
-	words string
+	// text that its message must have.
+	text string
 }
 
 // find waits for an object of that health.
@@ -115,13 +115,13 @@ func (o *observer) find(want wanted) sighting {
 			if s.object.GetKind() != want.kind || !strings.HasPrefix(s.object.GetName(), want.name) {
 				continue
 			}
-			if s.health.Status == want.status && strings.Contains(s.health.Message, want.words) {
+			if s.health.Status == want.status && strings.Contains(s.health.Message, want.text) {
 				found = s
 				return nil
 			}
 			met = append(met, fmt.Sprintf("%s: %s", s.health.Status, s.health.Message))
 		}
-		return fmt.Errorf("%s %s was never %s %q but %q", want.kind, want.name, want.status, want.words, slices.Compact(met))
+		return fmt.Errorf("%s %s was never %s %q but %q", want.kind, want.name, want.status, want.text, slices.Compact(met))
 	})
 	return found
 }

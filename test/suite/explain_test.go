@@ -82,13 +82,13 @@ func (q question) ask(args ...string) (answer, complaint string, code int) {
 }
 
 // says checks that an answer has some words.
-func (q question) says(args []string, words ...string) {
+func (q question) says(args []string, text ...string) {
 	q.t.Helper()
 	answer, complaint, code := q.ask(args...)
 	if code != 0 || complaint != "" {
 		q.t.Errorf("%v: exit code %d: %s", args, code, complaint)
 	}
-	for _, word := range words {
+	for _, word := range text {
 		if !strings.Contains(answer, word) {
 			q.t.Errorf("%v: %q is not in:\n%s", args, word, answer)
 		}
@@ -150,9 +150,9 @@ func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })))
 	by := published.Add(30 * 24 * time.Hour).UTC()
-	words := fmt.Sprintf("GitHub may refuse runner 2.330.0 from %s on: update the image to 2.331.0", by.Format(time.DateOnly))
+	text := fmt.Sprintf("GitHub may refuse runner 2.330.0 from %s on: update the image to 2.331.0", by.Format(time.DateOnly))
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if said := conditions.GetMessage(p, v1alpha1.RunnerVersionCondition); said != words || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
+		if said := conditions.GetMessage(p, v1alpha1.RunnerVersionCondition); said != text || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
 			return fmt.Errorf("RunnerVersion says %q", said)
 		}
 		return nil

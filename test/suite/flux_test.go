@@ -83,8 +83,8 @@ func (f *fluxed) says(name, reason, message string) {
 	})
 }
 
-// told waits for an event about the source pools.
-func (f *fluxed) told(severity, reason, commit, message string) {
+// awaitEvent waits for an event about the source pools.
+func (f *fluxed) awaitEvent(severity, reason, commit, message string) {
 	f.T.Helper()
 	eventually(f.T, func(context.Context) error {
 		events := f.receiver.Events("PoolSource", f.key)
@@ -125,14 +125,14 @@ func TestPoolsFromFlux(t *testing.T) {
 		f.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.Capacity == 3 })
 		f.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
 		f.finished(f.job("linux", time.Millisecond))
-		f.told("info", v1alpha1.SucceededReason, commit, "2 pools")
+		f.awaitEvent("info", v1alpha1.SucceededReason, commit, "2 pools")
 	})
 	t.Run("a broken one is refused with file and line, and told; the last good one runs on", func(t *testing.T) {
 		f.T = t
 		f.Write("pools.cue", strings.Replace(definitions(3, "linux", "runner:1", true), "scale: max: 3", "scale: {min: 9, max: 3}\n\tlables: [1]", 1))
 		commit := f.push("Break it")
 		f.says("pools", v1alpha1.BuildFailedReason, "pools.cue:9:15: ")
-		f.told("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:15: ")
+		f.awaitEvent("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:15: ")
 		f.finished(f.job("linux", time.Millisecond))
 	})
 	t.Run("one that is gone is waited for, and one of other content than announced is not taken", func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestPoolsFromFlux(t *testing.T) {
 		f.applied(f.push("Remove a pool"))
 		f.waitRemote("extra", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 		f.finished(busy)
-		f.told("info", "Pruned", "", ": RunnerPool extra")
+		f.awaitEvent("info", "Pruned", "", ": RunnerPool extra")
 	})
 	t.Run("sources of other kinds wait for what they depend on", func(t *testing.T) {
 		f.T = t

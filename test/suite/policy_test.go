@@ -99,9 +99,9 @@ func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	waitLimits(t, key(namespace, "linux"), 60)
 	g.waitAnnounced("linux", 60)
 	explained := w.Corral(t, "explain", "pool/linux", "-n", namespace)
-	for _, words := range []string{"60", "500", "RunnerPolicy/" + namespace + "/pools", "policies/limits.rego:5", "a team has 60 runners"} {
-		if !strings.Contains(explained, words) {
-			t.Errorf("corral explain doesn't say %q:\n%s", words, explained)
+	for _, text := range []string{"60", "500", "RunnerPolicy/" + namespace + "/pools", "policies/limits.rego:5", "a team has 60 runners"} {
+		if !strings.Contains(explained, text) {
+			t.Errorf("corral explain doesn't say %q:\n%s", text, explained)
 		}
 	}
 	id := g.job("linux", 100*time.Millisecond)

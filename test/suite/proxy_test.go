@@ -82,13 +82,13 @@ func (d *demandWorld) connection(spec string) {
 }
 
 // says waits until the connection's condition says words.
-func (d *demandWorld) says(words string) {
+func (d *demandWorld) says(text string) {
 	d.t.Helper()
 	eventually(d.t, func(ctx context.Context) error {
 		connection := &v1alpha1.GitHubConnection{}
 		must(d.t, d.w.Client.Get(ctx, key(d.namespace, "acme"), connection))
-		if said := conditions.GetMessage(connection, v1alpha1.ReadyCondition); !strings.Contains(said, words) {
-			return fmt.Errorf("the connection says %q, never %q", said, words)
+		if said := conditions.GetMessage(connection, v1alpha1.ReadyCondition); !strings.Contains(said, text) {
+			return fmt.Errorf("the connection says %q, never %q", said, text)
 		}
 		return nil
 	})

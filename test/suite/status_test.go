@@ -79,7 +79,7 @@ func masked(text string) string {
 }
 
 // sees waits until the page is as reviewed: testdata/status-NAME.txt. When that is written anew, it waits for some words.
-func (o onDuty) sees(name string, code int, words string, args ...string) {
+func (o onDuty) sees(name string, code int, text string, args ...string) {
 	o.t.Helper()
 	file := filepath.Join("testdata", "status-"+name+".txt")
 	want, err := os.ReadFile(file)
@@ -92,7 +92,7 @@ func (o onDuty) sees(name string, code int, words string, args ...string) {
 		if page, got, err = o.look(ctx, args...); err != nil {
 			return err
 		}
-		isAsReviewed := page == string(want) || golden.Updating() && strings.Contains(page, words)
+		isAsReviewed := page == string(want) || golden.Updating() && strings.Contains(page, text)
 		if got != code || !isAsReviewed {
 			return fmt.Errorf("%s: exit code %d, want %d:\n%s\nwant:\n%s", name, got, code, page, want)
 		}

@@ -127,7 +127,7 @@ type operation func(context.Context, *official.Client) error
 // deadline. When GitHub refuses the tokens, it is tried once more with new ones.
 func (c *Client) do(ctx context.Context, class endpoint, doing string, op operation) error {
 	return c.admitted(ctx, class, doing, func(ctx context.Context) error {
-		m := c.idle.take()
+		m := c.idle.get()
 		defer func() { c.idle.put(m) }()
 		if err := c.refreshed(&m); err != nil {
 			return err

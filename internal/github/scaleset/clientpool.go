@@ -30,8 +30,8 @@ type clientPool struct {
 	sweeping bool
 }
 
-// take returns an idle client; nil when there is none.
-func (s *clientPool) take() *pooledClient {
+// get returns an idle client; nil when there is none.
+func (s *clientPool) get() *pooledClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used++

@@ -100,9 +100,9 @@ func (b *bucket) wait(now time.Time) time.Duration {
 	return max(0, b.full.Sub(now)) - time.Duration(b.most-1)*b.each
 }
 
-// take takes a token out, or a part of one as long as that takes to come back; also one
+// spend takes a token out, or a part of one as long as that takes to come back; also one
 // that isn't there yet.
-func (b *bucket) take(now time.Time, part time.Duration) {
+func (b *bucket) spend(now time.Time, part time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
 	}

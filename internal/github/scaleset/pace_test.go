@@ -29,13 +29,13 @@ func TestTokensComeBackOneByOne(t *testing.T) {
 	now := start
 	for range 6 { // as fast as it goes
 		now = now.Add(max(0, b.wait(now)))
-		b.take(now, b.each)
+		b.spend(now, b.each)
 		got = append(got, now.Sub(start))
 	}
 	now = now.Add(time.Hour) // more than enough: not more than three at once
 	for range 4 {
 		now = now.Add(max(0, b.wait(now)))
-		b.take(now, b.each)
+		b.spend(now, b.each)
 		got = append(got, now.Sub(start).Truncate(time.Hour))
 	}
 	got = append(got, b.wait(now))

@@ -23,7 +23,7 @@ type sessionLoop struct {
 	session *Session
 	began   time.Time // when it was opened
 	cursor  int       // the last message seen; the queue keeps it until acknowledged
-	told    int       // the capacity of the last poll
+	polled  int       // the capacity of the last poll
 	asked   time.Time // when the last poll began
 	ahead   int       // messages seen and not acknowledged
 	due     []int     // messages to acknowledge, oldest first
@@ -152,7 +152,7 @@ func (a *sessionLoop) works() {
 	if a.ended && time.Since(a.began) < a.config.Pace.Taken {
 		return
 	}
-	a.ended, a.doubted, a.backoff = false, false, a.config.Pace.Backoff
+	a.ended, a.failing, a.backoff = false, false, a.config.Pace.Backoff
 	a.enter(Listening, "", nil)
 }
 
@@ -172,7 +172,7 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 			notify(a.recorder.recorded)
 			return true, nil
 		case <-a.announced:
-			if a.announces() == a.told { // statistics are asked for
+			if a.announces() == a.polled { // statistics are asked for
 				return true, a.check(ctx)
 			}
 			a.follows = false
@@ -180,7 +180,7 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 		case <-timer.C:
 		}
 	}
-	a.tokens.take(time.Now(), cost(a.tokens.each, a.seen.jobs()))
+	a.tokens.spend(time.Now(), cost(a.tokens.each, a.seen.jobs()))
 	a.follows = false
 	return false, nil
 }
@@ -234,7 +234,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 // GitHub. The two travel on different connections: should the older arrive last, its
 // capacity would hold for as long as the newer poll is held.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
-	if left := arrival - time.Since(a.asked); capacity != a.told && left > 0 {
+	if left := arrival - time.Since(a.asked); capacity != a.polled && left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {
@@ -242,7 +242,7 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 		case <-timer.C:
 		}
 	}
-	a.told, a.asked = capacity, time.Now()
+	a.polled, a.asked = capacity, time.Now()
 }
 
 // handle takes a message in. Offered jobs are acquired first: if that fails, the
@@ -265,7 +265,7 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	if suspect {
 		m.statistics = nil // fetched below
 	}
-	if a.seen.take(m, a.config.Now()) {
+	if a.seen.add(m, a.config.Now()) {
 		a.config.Changed()
 	}
 	a.deliver(m)
@@ -332,7 +332,7 @@ func (a *sessionLoop) check(ctx context.Context) error {
 // acknowledgeDue deletes, in order, the messages whose events are durable.
 func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 	drain(a.recorder.recorded)
-	a.due = append(a.due, a.recorder.take()...)
+	a.due = append(a.due, a.recorder.drain()...)
 	for len(a.due) > 0 {
 		if err := a.session.acknowledge(ctx, a.due[0]); err != nil {
 			return err
@@ -404,7 +404,7 @@ func (r *recorder) record(ctx context.Context, d delivery) bool {
 	return true
 }
 
-func (r *recorder) take() []int {
+func (r *recorder) drain() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := r.done

@@ -142,8 +142,8 @@ func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
 	return changed
 }
 
-// take takes a message in, whole. It says whether anything changed.
-func (o *observation) take(m *message, now time.Time) bool {
+// add takes a message in, whole. It says whether anything changed.
+func (o *observation) add(m *message, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.messages++

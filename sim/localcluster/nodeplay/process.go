@@ -42,15 +42,15 @@ type ending struct {
 // process is the runner container's process.
 type process struct {
 	*actor
-	alive context.Context // ends with SIGTERM, and with ErrKilled as its cause when it is killed
-	die   context.CancelCauseFunc
-	ended chan ending   // buffered; the first of what ends the process counts
-	told  chan struct{} // closed once it is reported to run
+	alive    context.Context // ends with SIGTERM, and with ErrKilled as its cause when it is killed
+	die      context.CancelCauseFunc
+	ended    chan ending   // buffered; the first of what ends the process counts
+	reported chan struct{} // closed once it is reported to run
 }
 
 // run starts the process, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
 func (a *actor) run(c Container) (ending, error) {
-	p := &process{actor: a, ended: make(chan ending, 2), told: make(chan struct{})}
+	p := &process{actor: a, ended: make(chan ending, 2), reported: make(chan struct{})}
 	p.alive, p.die = context.WithCancelCause(a.term)
 	a.node.mu.Lock()
 	a.now = p
@@ -59,7 +59,7 @@ func (a *actor) run(c Container) (ending, error) {
 	if err := a.report(a.status.running()); err != nil {
 		return ending{}, err
 	}
-	close(p.told)
+	close(p.reported)
 	select {
 	case end := <-p.ended:
 		return end, nil
@@ -137,7 +137,7 @@ func (p *process) crash(end ending) {
 // evict deletes the pod in somebody else's name, who sees it run.
 func (p *process) evict() {
 	select {
-	case <-p.told:
+	case <-p.reported:
 	case <-p.alive.Done():
 	}
 	err := p.persistently(func(ctx context.Context) error {

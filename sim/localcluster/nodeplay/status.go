@@ -47,8 +47,8 @@ func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	return status
 }
 
-// lastWords are the end of each failed runner's log.
-const lastWords = "Connecting to GitHub\nAn error occurred: the runner ends.\n"
+// failedLog is the end of each failed runner's log.
+const failedLog = "Connecting to GitHub\nAn error occurred: the runner ends.\n"
 
 // initWaiting is the status of a pod whose first init container can't be started.
 func (w *statusWriter) initWaiting(reason, message string) corev1.PodStatus {
@@ -101,7 +101,7 @@ func (w *statusWriter) terminated(end ending) corev1.PodStatus {
 		if status.ContainerStatuses[i].Name == w.runner.Name {
 			status.ContainerStatuses[i].State = w.ended(end)
 			if end.exitCode != 0 && w.runner.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
-				status.ContainerStatuses[i].State.Terminated.Message = lastWords
+				status.ContainerStatuses[i].State.Terminated.Message = failedLog
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		if !strings.Contains(stalled.Message, "pools/pools.cue:8:") || !strings.Contains(stalled.Message, first) {
 			t.Errorf("the message names neither the line nor what stays in force:\n%s", stalled.Message)
 		}
-		e := told(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityError)
+		e := awaitEvent(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityError)
 		if !strings.Contains(e.Message, "pools/pools.cue:8:") || !strings.HasSuffix(e.Metadata["corral.dev/revision"], bad) || e.Reason != v1alpha1.BuildFailedReason {
 			t.Errorf("told was %+v", e)
 		}
@@ -106,7 +106,7 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		if pool := poolOf(t, "team", "linux"); pool.Spec.Scale.GetMax() != 4 {
 			t.Errorf("max is %d", pool.Spec.Scale.GetMax())
 		}
-		told(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityInfo)
+		awaitEvent(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityInfo)
 	})
 	t.Run("a pool that leaves Git lets its job finish, and is gone", func(t *testing.T) {
 		busy := harness.AddJobs(t, w.GitHub, "team-org", "extra", 1, 4*time.Second)
@@ -308,8 +308,8 @@ func failed(t *testing.T, key client.ObjectKey) *metav1.Condition {
 	return conditions.Get(s, meta.ReadyCondition)
 }
 
-// told waits for an event of an object with a severity, and returns the last such one.
-func told(t *testing.T, r *harness.Receiver, kind, namespace, name, severity string) (last eventv1.Event) {
+// awaitEvent waits for an event of an object with a severity, and returns the last such one.
+func awaitEvent(t *testing.T, r *harness.Receiver, kind, namespace, name, severity string) (last eventv1.Event) {
 	t.Helper()
 	eventually(t, func(context.Context) error {
 		all := r.Events(kind, harness.Key(namespace, name))

@@ -210,13 +210,13 @@ func (w *world) make(t *testing.T, prefix string) reasons {
 		if c.unpublished != "" {
 			unpublished[e.key()] = c.unpublished
 		}
-		told := toldBy(e.answer)
-		id = cmp.Or(told.id(), id)
+		answer := toldBy(e.answer)
+		id = cmp.Or(answer.id(), id)
 		switch {
-		case strings.HasSuffix(c.path, "/access_tokens") && told.Token != "":
-			authorization["installation"] = "Bearer " + told.Token
+		case strings.HasSuffix(c.path, "/access_tokens") && answer.Token != "":
+			authorization["installation"] = "Bearer " + answer.Token
 		case strings.HasSuffix(c.path, "/registration-token"):
-			authorization["registration"] = "RemoteAuth " + told.Token
+			authorization["registration"] = "RemoteAuth " + answer.Token
 		}
 	}
 	return unpublished
@@ -241,8 +241,8 @@ func (w *world) ask(t *testing.T, c call, path, authorization string) exchange {
 	return *e
 }
 
-// told is what an answer tells that later calls need.
-type told struct {
+// answered is what an answer tells that later calls need.
+type answered struct {
 	ID     int64  `json:"id"`
 	Token  string `json:"token"`
 	Runner struct {
@@ -251,7 +251,7 @@ type told struct {
 }
 
 // id is that of what the answer is about, or of the runner in it; empty if there is none.
-func (t told) id() string {
+func (t answered) id() string {
 	if id := cmp.Or(t.ID, t.Runner.ID); id != 0 {
 		return fmt.Sprint(id)
 	}
@@ -259,8 +259,8 @@ func (t told) id() string {
 }
 
 // toldBy reads an answer; of a list, the first element.
-func toldBy(answer []byte) (t told) {
-	var list []told
+func toldBy(answer []byte) (t answered) {
+	var list []answered
 	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
 		return list[0]
 	}

@@ -102,7 +102,7 @@ func (w *world) conform(t *testing.T, a asker) {
 	t.Helper()
 	findings, err := conformance.Run(t.Context(), conformance.Config{
 		Credentials: a.creds, Name: "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond,
-		HookID: a.hook, Told: func(conformance.Finding) {},
+		HookID: a.hook, OnFinding: func(conformance.Finding) {},
 	})
 	must(t, err)
 	for _, f := range findings {

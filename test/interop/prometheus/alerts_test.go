@@ -60,15 +60,15 @@ func TestMain(m *testing.M) {
 // trouble is something that goes wrong in a namespace of its own.
 type trouble struct {
 	// begin makes what there is in good times; worsen lets it go wrong, and mend puts it right.
-	begin, worsen, mend func(s *scene)
+	begin, worsen, mend func(s *fixture)
 	// sign is what stands in the metrics once it has gone wrong.
 	sign string
 	// alerts that fire, each with its labels behind it. What ends in a comma doesn't tell of the namespace.
 	alerts []string
 }
 
-// scene is where a trouble is played.
-type scene struct {
+// fixture is where a trouble is played.
+type fixture struct {
 	*testing.T
 	namespace string
 	github    *githubsim.Running
@@ -77,36 +77,36 @@ type scene struct {
 	values    map[string]any
 }
 
-func (s *scene) create(objects ...client.Object) {
+func (s *fixture) create(objects ...client.Object) {
 	s.Helper()
 	for _, o := range objects {
 		must(s.T, w.Client.Create(s.Context(), o))
 	}
 }
 
-func (s *scene) remove(objects ...client.Object) {
+func (s *fixture) remove(objects ...client.Object) {
 	s.Helper()
 	for _, o := range objects {
 		must(s.T, client.IgnoreNotFound(w.Client.Delete(s.Context(), o)))
 	}
 }
 
-func (s *scene) patch(o client.Object, patch string) {
+func (s *fixture) patch(o client.Object, patch string) {
 	s.Helper()
 	must(s.T, w.Client.Patch(s.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-func (s *scene) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	return newPool(s.namespace, name, "acme", change...)
 }
 
-func (s *scene) jobs(label string, n int, duration time.Duration) {
+func (s *fixture) jobs(label string, n int, duration time.Duration) {
 	s.Helper()
 	harness.AddJobs(s.T, s.github, s.namespace+"-org", label, n, duration)
 }
 
 // end cancels all jobs of the scene.
-func (s *scene) end() {
+func (s *fixture) end() {
 	for _, j := range s.github.Jobs() {
 		if strings.HasPrefix(j.Repository, s.namespace+"-org/") && j.Result == "" {
 			s.github.CancelJob(j.ID)
@@ -115,7 +115,7 @@ func (s *scene) end() {
 }
 
 // own gives the scene a GitHub of its own.
-func (s *scene) own(o githubsim.Options) {
+func (s *fixture) own(o githubsim.Options) {
 	s.Helper()
 	beside, end, err := w.WithGitHub(o)
 	must(s.T, err)
@@ -124,24 +124,24 @@ func (s *scene) own(o githubsim.Options) {
 }
 
 // on connects the scene to a GitHub of its own.
-func (s *scene) on(o githubsim.Options) {
+func (s *fixture) on(o githubsim.Options) {
 	s.Helper()
 	s.own(o)
 	must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
 // connect connects the scene to the GitHub that all share.
-func (s *scene) connect() {
+func (s *fixture) connect() {
 	s.Helper()
 	must(s.T, w.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
 // inject lets the scene's pods suffer until it is mended.
-func (s *scene) inject(kind nodeplay.FaultKind) {
+func (s *fixture) inject(kind nodeplay.FaultKind) {
 	s.values["clear"] = w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace})
 }
 
-func (s *scene) clear() { s.values["clear"].(func())() }
+func (s *fixture) clear() { s.values["clear"].(func())() }
 
 func setMax(n int32) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = &n }
@@ -152,13 +152,13 @@ func setIdle(n int32) func(*v1alpha1.RunnerPool) {
 }
 
 // policy is a RunnerPolicy of one module.
-func (s *scene) policy(module string) *v1alpha1.RunnerPolicy {
+func (s *fixture) policy(module string) *v1alpha1.RunnerPolicy {
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}}
 	p.Spec.Modules = map[string]string{"own.rego": "package corral.scaling\n\n" + module}
 	return p
 }
 
-func (s *scene) source(url string) *v1alpha1.PoolSource {
+func (s *fixture) source(url string) *v1alpha1.PoolSource {
 	return &v1alpha1.PoolSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pools"},
 		Spec:       v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{URL: url}, Interval: metav1.Duration{Duration: 2 * time.Second}},
@@ -166,7 +166,7 @@ func (s *scene) source(url string) *v1alpha1.PoolSource {
 }
 
 // call spends one of the calls that the scene's identity has within the hour, as something else would.
-func (s *scene) call() {
+func (s *fixture) call() {
 	base := strings.TrimSuffix(s.github.ConfigURL(s.namespace+"-org"), "/"+s.namespace+"-org")
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, base+"/api/v3/orgs/"+s.namespace+"-org/actions/runners", http.NoBody)
 	must(s.T, err)
@@ -177,7 +177,7 @@ func (s *scene) call() {
 }
 
 // post sends the scene's webhook something that nobody signed.
-func (s *scene) post() {
+func (s *fixture) post() {
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, world.WebhookURL(s.hooks, s.namespace, "acme"), strings.NewReader(`{"action":"queued"}`))
 	must(s.T, err)
 	r.Header.Set("X-GitHub-Event", "workflow_job")
@@ -194,22 +194,22 @@ const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: s
 // troubles are all that alerts tell of, by the namespace where they are.
 var troubles = map[string]trouble{
 	"full": {
-		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux", setMax(1))) },
-		worsen: func(s *scene) { s.jobs("linux", 4, time.Hour) },
-		mend:   (*scene).end,
+		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
+		worsen: func(s *fixture) { s.jobs("linux", 4, time.Hour) },
+		mend:   (*fixture).end,
 		sign:   `corral_pool_saturated{namespace="full",pool="linux"} 1`,
 		alerts: []string{"CorralPoolFull"},
 	},
 	"waits": {
-		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
-		mend:   (*scene).clear,
+		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *fixture) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
+		mend:   (*fixture).clear,
 		sign:   `corral_pool_jobs{namespace="waits",pool="linux"} 2`,
 		alerts: []string{"CorralJobsWait"},
 	},
 	"suspended": {
-		begin: func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) { // then jobs wait on purpose
+		begin: func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *fixture) { // then jobs wait on purpose
 			s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`)
 			must(s.T, s.github.WaitUntil(s.Context(), func() bool {
 				return slices.ContainsFunc(s.github.Report().ScaleSets, func(set githubsim.ScaleSetReport) bool {
@@ -218,63 +218,63 @@ var troubles = map[string]trouble{
 			}))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		mend:   func(s *scene) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
+		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
 		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a look at the scale set within five minutes
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
-		begin:  func(s *scene) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *scene) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
-		mend:   (*scene).clear,
+		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
+		mend:   (*fixture).clear,
 		sign:   `corral_pool_healthy{namespace="fails",pool="linux"} 0`,
 		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"queue": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			s.connect()
 			s.create(s.pool("linux", func(p *v1alpha1.RunnerPool) {
 				p.Spec.Demand.Metrics = []v1alpha1.MetricSource{{Name: "queue", Interval: &metav1.Duration{Duration: 10 * time.Second}, Prometheus: &v1alpha1.PrometheusMetric{Server: "main", Query: "queue"}}}
 			}))
 		},
-		worsen: func(s *scene) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
-		mend:   (*scene).clear,
+		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
+		mend:   (*fixture).clear,
 		sign:   `corral_pool_healthy{namespace="queue",pool="linux"} 0`,
 		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"old": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			published := time.Now().Add(-20 * 24 * time.Hour)
 			s.on(githubsim.Options{SessionExpiry: 3 * time.Second, RunnerVersion: "2.330.0", Releases: []githubsim.Release{
 				{Version: "2.331.0", Published: published}, {Version: "2.330.0", Published: published.Add(-24 * time.Hour)},
 			}})
 		},
-		worsen: func(s *scene) { s.create(s.pool("linux", setIdle(1))) },
-		mend:   func(s *scene) { s.remove(s.pool("linux")) },
+		worsen: func(s *fixture) { s.create(s.pool("linux", setIdle(1))) },
+		mend:   func(s *fixture) { s.remove(s.pool("linux")) },
 		sign:   `corral_pool_runner_update_by_timestamp_seconds{namespace="old",pool="linux",version="2.330.0"}`,
 		alerts: []string{"CorralRunnerOutdated"},
 	},
 	"broken": {
-		begin:  func(s *scene) { s.connect() },
-		worsen: func(s *scene) { s.create(s.policy("limit contains {")) },
-		mend:   func(s *scene) { s.remove(s.policy("")) },
+		begin:  func(s *fixture) { s.connect() },
+		worsen: func(s *fixture) { s.create(s.policy("limit contains {")) },
+		mend:   func(s *fixture) { s.remove(s.policy("")) },
 		sign:   `corral_policies{kind="RunnerPolicy",state="broken"} 1`,
 		alerts: []string{"CorralPoliciesUnready kind=RunnerPolicy,"},
 	},
 	"undecided": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			s.connect()
 			s.create(s.policy("limit contains {\"field\": \"max\", \"atMost\": 8, \"reason\": \"for now\"}\n"), s.pool("linux"))
 		},
-		worsen: func(s *scene) {
+		worsen: func(s *fixture) {
 			s.patch(s.policy(""), `{"spec":{"modules":{"own.rego":"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n, \"reason\": \"for now\"} if n := to_number(input.pool.name)\n"}}}`)
 			s.jobs("linux", 1, time.Millisecond)
 		},
-		mend:   func(s *scene) { s.remove(s.policy("")) },
+		mend:   func(s *fixture) { s.remove(s.policy("")) },
 		sign:   `corral_policy_decisions_total{decision="scaling",outcome="failed"}`,
 		alerts: []string{"CorralPolicyDecisionsFail decision=scaling,"},
 	},
 	"undeclared": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			s.connect()
 			r := harness.NewRepository(s.T)
 			s.values["repository"] = r
@@ -282,12 +282,12 @@ var troubles = map[string]trouble{
 			r.Push("A pool")
 			s.create(s.source(r.URL()))
 		},
-		worsen: func(s *scene) {
+		worsen: func(s *fixture) {
 			r := s.values["repository"].(*harness.Repository)
 			r.Write("pools.cue", strings.Replace(definition, "max: 2", "max: -2", 1))
 			r.Push("A negative max")
 		},
-		mend: func(s *scene) {
+		mend: func(s *fixture) {
 			r := s.values["repository"].(*harness.Repository)
 			r.Write("pools.cue", definition)
 			r.Push("A pool again")
@@ -296,22 +296,22 @@ var troubles = map[string]trouble{
 		alerts: []string{"CorralSourceUnready"},
 	},
 	"refused": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			s.on(githubsim.Options{SessionExpiry: 3 * time.Second})
 			for i := range 8 {
 				s.create(s.pool(fmt.Sprintf("linux-%d", i)))
 			}
 		},
-		worsen: func(s *scene) {
+		worsen: func(s *fixture) {
 			s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusInternalServerError})
 		},
-		mend:   func(s *scene) { s.github.ClearFaults() },
+		mend:   func(s *fixture) { s.github.ClearFaults() },
 		sign:   `corral_github_requests_total{code="500",endpoint="message_poll"}`,
 		alerts: []string{"CorralGitHubRefuses code=500 endpoint=message_poll,"},
 	},
 	"spent": {
-		begin: func(*scene) {},
-		worsen: func(s *scene) {
+		begin: func(*fixture) {},
+		worsen: func(s *fixture) {
 			later := new(atomic.Int64)
 			s.values["later"] = later
 			s.own(githubsim.Options{RateLimit: 560, Clock: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
@@ -321,7 +321,7 @@ var troubles = map[string]trouble{
 			}
 			must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 		},
-		mend: func(s *scene) { // another hour, and a connection that is verified anew
+		mend: func(s *fixture) { // another hour, and a connection that is verified anew
 			s.values["later"].(*atomic.Int64).Store(int64(2 * time.Hour))
 			c := &v1alpha1.GitHubConnection{}
 			must(s.T, w.Client.Get(s.Context(), harness.Key(s.namespace, "acme"), c))
@@ -333,18 +333,18 @@ var troubles = map[string]trouble{
 		alerts: []string{"CorralGitHubBudgetLow connection=spent/acme,"},
 	},
 	"contested": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			s.on(githubsim.Options{SessionExpiry: time.Hour})
 			s.create(s.pool("linux"))
 		},
-		worsen: func(s *scene) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
-		mend:   func(s *scene) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
+		worsen: func(s *fixture) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
+		mend:   func(s *fixture) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
 		sign:   `corral_github_sessions_total{result="conflict"}`,
 		alerts: []string{"CorralSessionsContested,"},
 	},
 	"left": {
-		begin: func(s *scene) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
-		worsen: func(s *scene) {
+		begin: func(s *fixture) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
+		worsen: func(s *fixture) {
 			s.github.RevokeToken(world.Token)
 			s.github.ExpireAdminTokens() // with which the connection could go on
 			for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
@@ -352,19 +352,19 @@ var troubles = map[string]trouble{
 			}
 			s.remove(s.pool("linux"))
 		},
-		mend:   func(*scene) {},
+		mend:   func(*fixture) {},
 		sign:   "corral_orphaned_scale_sets_total 1",
 		alerts: []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
 	},
 	"forged": {
-		begin: func(s *scene) {
+		begin: func(s *fixture) {
 			_, err := w.ConnectHook(s.Context(), s.namespace, "acme", s.namespace+"-org", s.hooks)
 			must(s.T, err)
 			s.create(s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{} }))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		worsen: (*scene).post,
-		mend:   func(s *scene) { s.jobs("linux", 2, time.Millisecond) },
+		worsen: (*fixture).post,
+		mend:   func(s *fixture) { s.jobs("linux", 2, time.Millisecond) },
 		sign:   `corral_webhook_requests_total{result="forged"}`,
 		alerts: []string{"CorralWebhooksForged,"},
 	},
@@ -561,9 +561,9 @@ func play(t *testing.T) (main, slow []phase) {
 	namespaces := slices.Sorted(maps.Keys(troubles))
 	c := w.Controller(t, "--webhook-addr="+hooks, "--prometheus-server=main="+prometheus.URL, "--watch-namespaces="+strings.Join(namespaces, ","), "--job-metric-labels=repository,workflow")
 	b := newBacklog(t)
-	scenes := map[string]*scene{}
+	scenes := map[string]*fixture{}
 	for _, namespace := range namespaces {
-		s := &scene{T: t, namespace: namespace, github: w.GitHub, hooks: hooks, values: map[string]any{}}
+		s := &fixture{T: t, namespace: namespace, github: w.GitHub, hooks: hooks, values: map[string]any{}}
 		scenes[namespace] = s
 		troubles[namespace].begin(s)
 	}
@@ -605,7 +605,7 @@ func play(t *testing.T) (main, slow []phase) {
 
 // backlog is a controller with one worker for objects of a kind, and sources that keep it busy: their server never answers.
 type backlog struct {
-	*scene
+	*fixture
 	controller *world.Controller
 	port       int
 }
@@ -627,7 +627,7 @@ func newBacklog(t *testing.T) *backlog {
 	const namespace = "behind"
 	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
 	c := w.Controller(t, "--watch-namespaces="+namespace, "--leader-elect=false", "--concurrent=1")
-	return &backlog{&scene{T: t, namespace: namespace}, c, l.Addr().(*net.TCPAddr).Port}
+	return &backlog{&fixture{T: t, namespace: namespace}, c, l.Addr().(*net.TCPAddr).Port}
 }
 
 func (b *backlog) sources() []client.Object {
