@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -52,7 +53,7 @@ func (p pass) finalize(ctx context.Context) error {
 		}
 	}
 	if left := p.containerTime(); left > 0 {
-		return kube.Progress(left, "its job is over; waiting for its container to end; its pod is deleted at %s", p.Now().Add(left).UTC().Format("15:04:05Z"))
+		return kube.Progress(left, "its job is over; waiting for its container to end; its pod is deleted at %s", p.Now().Add(left).UTC().Format(wording.Clock))
 	}
 	if err := p.deregister(ctx, state); err != nil {
 		return err

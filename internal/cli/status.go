@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/corral-dev/corral/internal/status"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 var (
@@ -164,7 +165,7 @@ func show(w io.Writer, page, former *status.Page, isTerminal bool) error {
 		return err
 	}
 	for _, line := range changes {
-		if _, err := fmt.Fprintf(w, "%s %s\n", page.Time.UTC().Format("15:04:05Z"), line); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %s\n", page.Time.UTC().Format(wording.Clock), line); err != nil {
 			return err
 		}
 	}

@@ -236,7 +236,7 @@ func (p *Page) leaders() string {
 
 // clock writes a time, of this day alone, and its distance.
 func clock(t *metav1.Time, now time.Time) string {
-	layout := "15:04:05Z"
+	layout := wording.Clock
 	if d := now.Sub(t.Time); d > 12*time.Hour || d < -12*time.Hour {
 		layout = "2006-01-02 15:04Z"
 	}

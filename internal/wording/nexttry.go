@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
+// Clock is the layout of a time of day, in UTC, as package time has layouts.
+const Clock = "15:04:05Z"
+
 // nextTry is what NextTry and NextTryBy write, with what joins it to a message.
 var nextTry = regexp.MustCompile(`(?:; )?next try (?:by )?(\d\d:\d\d:\d\d)Z`)
 
 // NextTry says when something is tried again, by the clock in UTC: other than a time span, that is as true when it is read.
-func NextTry(at time.Time) string { return at.UTC().Format("next try 15:04:05Z") }
+func NextTry(at time.Time) string { return at.UTC().Format("next try " + Clock) }
 
 // NextTryBy is NextTry of a time that is the latest.
-func NextTryBy(at time.Time) string { return at.UTC().Format("next try by 15:04:05Z") }
+func NextTryBy(at time.Time) string { return at.UTC().Format("next try by " + Clock) }
 
 // WithoutNextTry returns a message without what NextTry says, which is another with each attempt.
 func WithoutNextTry(message string) string { return nextTry.ReplaceAllString(message, "") }
