@@ -261,7 +261,7 @@ func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, re
 // ending is what is known of how the runner ends.
 func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	s := &p.runner.Status
-	letGo := p.memory.deregistered || s.DeregisteredAt != nil
+	letGo := p.memory.end.deregistered || s.DeregisteredAt != nil
 	jobGone := p.runner.Persists() && letGo && o.EndedAt.IsZero() // GitHub doesn't let go of a runner with a job
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),

@@ -69,7 +69,7 @@ func (p pass) finalize(ctx context.Context) error {
 	if err := p.Client.Patch(ctx, p.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the runner: %w", err)
 	}
-	p.memory.released = true
+	p.memory.end.released = true
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (p pass) completion() completion {
 // that the runner had no trouble with that.
 func (p pass) isDeregistered() bool {
 	s := &p.runner.Status
-	return p.memory.deregistered || s.DeregisteredAt != nil || s.EndedClean && p.completion().forgotten
+	return p.memory.end.deregistered || s.DeregisteredAt != nil || s.EndedClean && p.completion().forgotten
 }
 
 // deregister removes the registration, once.
@@ -140,7 +140,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 		return p.githubOutcome(err)
 	}
 	p.recordOver()
-	p.memory.deregistered = true
+	p.memory.end.deregistered = true
 	p.runner.Status.DeregisteredAt = &metav1.Time{Time: p.Now()}
 	return nil
 }

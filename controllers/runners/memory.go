@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -78,10 +79,9 @@ type runnerMemory struct {
 	pod          podMemory
 	container    containerMemory
 	completion   completion
-	deregistered bool
+	end          endMemory
 	busy         bool                   // GitHub kept its registration, for it has a job
 	hadNoJob     bool                   // it ended without an error, and GitHub told that it had no job
-	released     bool                   // its finalizer is off
 	refused      int                    // how often in a row GitHub was away
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 	persistent   persistentMemory
@@ -100,6 +100,13 @@ type containerMemory struct {
 	started time.Time
 	ended   time.Time            // when its end was first seen
 	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
+}
+
+// endMemory is about a runner's end.
+type endMemory struct {
+	deleted      bool // the Runner's deletion was asked for, and the cache may not show it yet; guarded by Memory
+	deregistered bool
+	released     bool // its finalizer is off
 }
 
 // completion of a runner's job, by GitHub's word.
@@ -136,7 +143,7 @@ type Results struct {
 }
 
 // of returns the memory of a runner; another of the same name starts afresh. Only the one worker that
-// has the runner may use it, but for its fields completion and failed.
+// has the runner may use it, but for its fields completion, failed and end.deleted.
 func (m *Memory) of(key types.NamespacedName, uid types.UID) *runnerMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,6 +228,29 @@ func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c com
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outside(key, uid).completion = c
+}
+
+// end is End, once: a job's end and a pod's come within a moment, before the cache shows what the first of them did.
+func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
+	key := client.ObjectKeyFromObject(r)
+	if m.isDeleted(key, r.UID) {
+		return nil
+	}
+	if err := End(ctx, c, r, why); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.locked(key, r.UID).end.deleted = true
+	return nil
+}
+
+// isDeleted reports whether this process deleted a Runner.
+func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.runners[key]
+	return known != nil && known.uid == uid && known.end.deleted
 }
 
 // setRegistration notes the id of a runner's registration.

@@ -105,7 +105,7 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0) // it may wait for this
 		return nil
 	}
-	return End(ctx, r.Client, runner, "its job is over: "+job.Result)
+	return r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
 }
 
 // reported says whether it was the runner that told GitHub of its job's end. One that was

@@ -23,6 +23,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
 func TestMergeIsWhateverTheOrderAndRepetition(t *testing.T) {
@@ -83,6 +84,50 @@ func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	}
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() || b.pod().Annotations[v1alpha1.JobAnnotation] != "" {
 		t.Errorf("taken for its own: %+v, %v", r.DeletionTimestamp, b.pod().Annotations)
+	}
+}
+
+// Its job's message and its pod's end come within a moment, and the cache may show neither the first deletion nor what it led to.
+func TestARunnerIsDeletedOnce(t *testing.T) {
+	for name, podFirst := range map[string]bool{"the message comes first": false, "the pod ends first": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			b.setPod(ended(b.now))
+			before, deletions := b.runner(), 0
+			b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if r, ok := o.(*v1alpha1.Runner); ok {
+						before.DeepCopyInto(r)
+						return nil
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+					if _, ok := o.(*v1alpha1.Runner); ok {
+						deletions++
+					}
+					return c.Delete(ctx, o, opts...)
+				},
+			})
+			recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+			job := func(kind scaleset.EventType) {
+				event := scaleset.JobEvent{Type: kind, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}
+				if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			job(scaleset.JobStarted)
+			if podFirst {
+				b.now = b.now.Add(2 * poolstatus.Settle)
+				b.reconcile()
+			}
+			job(scaleset.JobCompleted)
+			b.reconcile()
+			if deletions != 1 {
+				t.Errorf("deleted %d times", deletions)
+			}
+		})
 	}
 }
 

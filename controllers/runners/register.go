@@ -266,7 +266,7 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	} else {
 		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now(), forgotten: true})
 	}
-	return End(ctx, p.Client, p.runner, why)
+	return p.Memory.end(ctx, p.Client, p.runner, why)
 }
 
 // githubOutcome turns GitHub's refusals into waits: while it is away or asks to come

@@ -119,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := kube.Unreadable(runner); err != nil && !deleted {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	if deleted && (!controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || memory.released) {
+	if deleted && (!controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || memory.end.released) {
 		return ctrl.Result{}, nil
 	}
 	p, err := r.read(ctx, runner, memory)
@@ -327,7 +327,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	case state.State != v1alpha1.RunnerFinished || state.Settling:
 		return nil
 	}
-	return End(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))
+	return p.Memory.end(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))
 }
 
 // reportFailure emits an event, and tells the pool why the runner failed, once.

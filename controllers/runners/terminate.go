@@ -23,7 +23,7 @@ func (p pass) terminate(ctx context.Context, reason string) error {
 		message += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
-	if err := End(ctx, p.Client, p.runner, message); err != nil {
+	if err := p.Memory.end(ctx, p.Client, p.runner, message); err != nil {
 		return err
 	}
 	return kube.Progress(0, "ended %s", message)
