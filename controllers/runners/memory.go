@@ -104,7 +104,7 @@ type containerMemory struct {
 
 // endMemory is about a runner's end.
 type endMemory struct {
-	deleted      bool // the Runner's deletion was asked for, and the cache may not show it yet; guarded by Memory
+	deleted      bool // the Runner's deletion is or was asked for, and the cache may not show it yet; guarded by Memory
 	deregistered bool
 	released     bool // its finalizer is off
 }
@@ -230,27 +230,27 @@ func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c com
 	m.outside(key, uid).completion = c
 }
 
-// end is End, once: a job's end and a pod's come within a moment, before the cache shows what the first of them did.
+// end is End, once: a job's end and a pod's come within a moment, before the cache shows what the first of them does. Who
+// gets an error has to try again, as another may have relied on it.
 func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	key := client.ObjectKeyFromObject(r)
-	if m.isDeleted(key, r.UID) {
+	if m.setDeleted(key, r.UID, true) {
 		return nil
 	}
-	if err := End(ctx, c, r, why); err != nil {
-		return err
+	err := End(ctx, c, r, why)
+	if err != nil {
+		m.setDeleted(key, r.UID, false)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.locked(key, r.UID).end.deleted = true
-	return nil
+	return err
 }
 
-// isDeleted reports whether this process deleted a Runner.
-func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
+// setDeleted notes whether this process deletes or deleted a Runner, and returns what was noted before.
+func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID, deleted bool) (before bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.runners[key]
-	return known != nil && known.uid == uid && known.end.deleted
+	r := m.locked(key, uid)
+	before, r.end.deleted = r.end.deleted, deleted
+	return before
 }
 
 // setRegistration notes the id of a runner's registration.

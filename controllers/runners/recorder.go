@@ -105,7 +105,11 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0) // it may wait for this
 		return nil
 	}
-	return r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
+	err := r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
+	if err != nil { // the session may not come back to it
+		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0)
+	}
+	return err
 }
 
 // reported says whether it was the runner that told GitHub of its job's end. One that was

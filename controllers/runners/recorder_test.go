@@ -89,7 +89,10 @@ func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 
 // Its job's message and its pod's end come within a moment, and the cache may show neither the first deletion nor what it led to.
 func TestARunnerIsDeletedOnce(t *testing.T) {
-	for name, podFirst := range map[string]bool{"the message comes first": false, "the pod ends first": true} {
+	for name, tc := range map[string]struct {
+		podFirst bool
+		refused  int // of the deletions
+	}{"the message comes first": {}, "the pod ends first": {podFirst: true}, "the first deletion is refused": {refused: 1}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.reconcile()
@@ -104,8 +107,11 @@ func TestARunnerIsDeletedOnce(t *testing.T) {
 					return c.Get(ctx, key, o, opts...)
 				},
 				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-					if _, ok := o.(*v1alpha1.Runner); ok {
-						deletions++
+					if _, ok := o.(*v1alpha1.Runner); !ok {
+						return c.Delete(ctx, o, opts...)
+					}
+					if deletions++; deletions <= tc.refused {
+						return errors.New("not now")
 					}
 					return c.Delete(ctx, o, opts...)
 				},
@@ -113,19 +119,20 @@ func TestARunnerIsDeletedOnce(t *testing.T) {
 			recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
 			job := func(kind scaleset.EventType) {
 				event := scaleset.JobEvent{Type: kind, JobID: "j", RunnerName: "linux-a", Result: "succeeded", At: b.now}
-				if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event}); err != nil {
+				if err := recorder.RecordJobs(t.Context(), []scaleset.JobEvent{event}); (err != nil) != (kind == scaleset.JobCompleted && tc.refused > 0) {
 					t.Fatal(err)
 				}
 			}
 			job(scaleset.JobStarted)
-			if podFirst {
+			if tc.podFirst {
 				b.now = b.now.Add(2 * poolstatus.Settle)
 				b.reconcile()
 			}
 			job(scaleset.JobCompleted)
 			b.reconcile()
-			if deletions != 1 {
-				t.Errorf("deleted %d times", deletions)
+			b.reconcile()
+			if deletions != tc.refused+1 {
+				t.Errorf("deleted %d times, %d of them refused", deletions, tc.refused)
 			}
 		})
 	}
