@@ -53,18 +53,18 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	}
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
 	ctx, stop := context.WithCancel(t.Context())
-	text := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.tracker.Events().Start(ctx, text); err != nil {
+	wakes := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	if err := x.tracker.Events().Start(ctx, wakes); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.AfterFunc(20*time.Second, text.ShutDown)
+	limit := time.AfterFunc(20*time.Second, wakes.ShutDown)
 	defer limit.Stop()
 	done := make(chan error, 1)
 	go func() { done <- x.tracker.Start(ctx) }()
-	for over := false; !over && x.jobs("gpu") != 150; { // each word is one more reason to look
+	for over := false; !over && x.jobs("gpu") != 150; { // each is one more reason to look
 		var pool reconcile.Request
-		pool, over = text.Get()
-		text.Done(pool)
+		pool, over = wakes.Get()
+		wakes.Done(pool)
 	}
 	x.want("gpu", 150)
 	conn := x.tracker.account.conns[keyOf("acme")]

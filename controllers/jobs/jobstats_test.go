@@ -70,8 +70,8 @@ func wantJobs(t *testing.T, want ...string) {
 // queuedAt is when the jobs of messages were queued.
 var queuedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// told is an event of a message: queued at 0 s, assigned at 5 s, started at 15 s, completed at 75 s.
-func toldOf(kind scaleset.EventType, id, result string, change ...func(*scaleset.JobEvent)) scaleset.JobEvent {
+// eventOf is an event of a message: queued at 0 s, assigned at 5 s, started at 15 s, completed at 75 s.
+func eventOf(kind scaleset.EventType, id, result string, change ...func(*scaleset.JobEvent)) scaleset.JobEvent {
 	e := scaleset.JobEvent{
 		Type: kind, JobID: id, Repository: "acme/web", Workflow: "acme/web/.github/workflows/ci.yml@refs/heads/fix", RunnerName: "linux-1", Result: result,
 		QueuedAt: queuedAt, AssignedAt: queuedAt.Add(5 * time.Second), StartedAt: queuedAt.Add(15 * time.Second), At: queuedAt.Add(15 * time.Second),
@@ -87,14 +87,14 @@ func toldOf(kind scaleset.EventType, id, result string, change ...func(*scaleset
 
 // What a scale set's messages tell is measured without webhooks, once for each job, in whatever order it comes and however often.
 func TestJobsOfMessagesAreMeasured(t *testing.T) {
-	start, end := toldOf(scaleset.JobStarted, "a", ""), toldOf(scaleset.JobCompleted, "a", "succeeded")
-	back := toldOf(scaleset.JobCompleted, "a", "canceled", func(e *scaleset.JobEvent) { e.RunnerName, e.StartedAt = "", time.Time{} })
+	start, end := eventOf(scaleset.JobStarted, "a", ""), eventOf(scaleset.JobCompleted, "a", "succeeded")
+	back := eventOf(scaleset.JobCompleted, "a", "canceled", func(e *scaleset.JobEvent) { e.RunnerName, e.StartedAt = "", time.Time{} })
 	whole := []string{"conclusions{conclusion=success,pool=linux} 1", "queue{pool=linux} 15s in 1", "run{pool=linux} 60s in 1", "startup{pool=linux} 10s in 1", "started{pool=linux} 1"}
 	for name, tc := range map[string]struct {
 		messages [][]scaleset.JobEvent
 		want     []string
 	}{
-		"assigned alone": {[][]scaleset.JobEvent{{toldOf(scaleset.JobAssigned, "a", "")}}, []string{}},
+		"assigned alone": {[][]scaleset.JobEvent{{eventOf(scaleset.JobAssigned, "a", "")}}, []string{}},
 		"started":        {[][]scaleset.JobEvent{{start}}, []string{"queue{pool=linux} 15s in 1", "startup{pool=linux} 10s in 1", "started{pool=linux} 1"}},
 		"ended":          {[][]scaleset.JobEvent{{start}, {end}}, whole},
 		"twice":          {[][]scaleset.JobEvent{{start, start}, {end}, {start, end}}, whole},
@@ -104,13 +104,13 @@ func TestJobsOfMessagesAreMeasured(t *testing.T) {
 		"taken back twice": {[][]scaleset.JobEvent{{back}, {back}}, []string{"conclusions{conclusion=taken_back,pool=linux} 1"}},
 		"taken back, then done": {[][]scaleset.JobEvent{{back}, {start}, {end}},
 			append([]string{whole[0], "conclusions{conclusion=taken_back,pool=linux} 1"}, whole[1:]...)},
-		"without times": {[][]scaleset.JobEvent{{toldOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
+		"without times": {[][]scaleset.JobEvent{{eventOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
 			e.QueuedAt, e.AssignedAt, e.StartedAt = time.Time{}, time.Time{}, time.Time{}
 		})}}, []string{"queue{pool=linux} 0s in 0", "started{pool=linux} 1"}},
-		"a time that can't be": {[][]scaleset.JobEvent{{toldOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
+		"a time that can't be": {[][]scaleset.JobEvent{{eventOf(scaleset.JobStarted, "a", "", func(e *scaleset.JobEvent) {
 			e.QueuedAt, e.AssignedAt = time.Unix(0, 0), e.StartedAt.Add(time.Second)
 		})}}, []string{"queue{pool=linux} 0s in 0", "startup{pool=linux} 0s in 1", "started{pool=linux} 1"}},
-		"a word that is new": {[][]scaleset.JobEvent{{start}, {toldOf(scaleset.JobCompleted, "a", "Abandoned")}},
+		"a word that is new": {[][]scaleset.JobEvent{{start}, {eventOf(scaleset.JobCompleted, "a", "Abandoned")}},
 			append([]string{"conclusions{conclusion=other,pool=linux} 1"}, whole[1:]...)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestJobsOfMessagesAreMeasured(t *testing.T) {
 func TestLabelsOfJobsAreLimited(t *testing.T) {
 	defer resetJobs()
 	of := func(repository, workflow string) scaleset.JobEvent {
-		return toldOf(scaleset.JobCompleted, repository+workflow, "failed", func(e *scaleset.JobEvent) {
+		return eventOf(scaleset.JobCompleted, repository+workflow, "failed", func(e *scaleset.JobEvent) {
 			e.Repository, e.Workflow, e.StartedAt = repository, repository+"/.github/workflows/"+workflow+"@refs/pull/7/merge", time.Time{}
 		})
 	}
@@ -194,7 +194,7 @@ func TestRememberedJobsAreLimited(t *testing.T) {
 	defer resetJobs()
 	m := NewJobMeter(MeterOptions{})
 	for i := range 3 * rememberedJobs {
-		m.Observe(keyOf("linux"), []scaleset.JobEvent{toldOf(scaleset.JobStarted, fmt.Sprint(i), "")})
+		m.Observe(keyOf("linux"), []scaleset.JobEvent{eventOf(scaleset.JobStarted, fmt.Sprint(i), "")})
 	}
 	if n := len(m.known[0]) + len(m.known[1]); n > 2*rememberedJobs || n < rememberedJobs {
 		t.Errorf("%d jobs are remembered", n)

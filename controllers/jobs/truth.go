@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// Jobs that wait for long without news are compared with what GitHub lists, one repository after the other. Repositories that nothing
-// is doubted of cost nothing.
+// Jobs that wait for long without news are compared with what GitHub lists, one repository after the other. Repositories whose
+// jobs have news cost nothing.
 const (
 	// compareInterval is the time between two such looks of a connection, of compareMost repositories each.
 	compareInterval, compareMost = 30 * time.Second, 5

@@ -61,9 +61,9 @@ func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
 
 func (p pass) claims() Claims { return Claims{p.Client, p.Live, p.Memory} }
 
-// bindClaim finds a runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
+// acquireClaim finds a runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
 // needs none.
-func (p pass) bindClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
+func (p pass) acquireClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
 	if p.pool.Spec.Cache == nil || !podspec.MountsCache(template) {
 		return "", "", nil
 	}
@@ -126,7 +126,7 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 	}
 	for _, x := range all {
 		if x.Name == choice.Use && !choice.Own {
-			return x.Name, p.claims().bind(ctx, x, p.runner, p.Now())
+			return x.Name, p.claims().acquire(ctx, x, p.runner, p.Now())
 		}
 	}
 	return choice.Use, nil

@@ -180,8 +180,8 @@ func holderOf(ctx context.Context, from client.Reader, x PoolClaim) (claimHolder
 	return h, nil
 }
 
-// bind makes a free claim a runner's, unless it is another's by now.
-func (c Claims) bind(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
+// acquire makes a free claim a runner's, unless it is another's by now.
+func (c Claims) acquire(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
 	if free, err := c.isFree(ctx, x); err != nil || !free {
 		if err == nil {
 			err = errTaken

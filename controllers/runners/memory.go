@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -36,6 +37,7 @@ type Memory struct {
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
 	claims   claimNotes
+	ends     singleflight.Group // of Runners, by UID
 
 	recording *semaphore.Weighted
 }
@@ -104,7 +106,7 @@ type containerMemory struct {
 
 // endMemory is about a runner's end.
 type endMemory struct {
-	deleted      bool // the Runner's deletion is or was asked for, and the cache may not show it yet; guarded by Memory
+	deleted      bool // this process deleted the Runner; guarded by Memory
 	deregistered bool
 	released     bool // its finalizer is off
 }
@@ -230,27 +232,37 @@ func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c com
 	m.outside(key, uid).completion = c
 }
 
-// end is End, once: a job's end and a pod's come within a moment, before the cache shows what the first of them does. Who
-// gets an error has to try again, as another may have relied on it.
+// end is End for those who notice at the same time that a runner is over: its job ends, and then its pod, before the cache shows what the
+// first of them did. One request is made for all, and all get its error.
 func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	key := client.ObjectKeyFromObject(r)
-	if m.setDeleted(key, r.UID, true) {
-		return nil
-	}
-	err := End(ctx, c, r, why)
-	if err != nil {
-		m.setDeleted(key, r.UID, false)
-	}
+	_, err, _ := m.ends.Do(string(r.UID), func() (any, error) {
+		if m.isDeleted(key, r.UID) {
+			return nil, nil
+		}
+		isThere, err := deleteRunner(ctx, c, r, why)
+		if isThere {
+			m.setDeleted(key, r.UID)
+		}
+		return nil, err
+	})
 	return err
 }
 
-// setDeleted notes whether this process deletes or deleted a Runner, and returns what was noted before.
-func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID, deleted bool) (before bool) {
+// isDeleted reports whether this process deleted a Runner. The cache may not show it yet.
+func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.locked(key, uid)
-	before, r.end.deleted = r.end.deleted, deleted
-	return before
+	known := m.runners[key]
+	return known != nil && known.uid == uid && known.end.deleted
+}
+
+func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.runners[key]; known != nil && known.uid == uid {
+		known.end.deleted = true
+	}
 }
 
 // setRegistration notes the id of a runner's registration.

@@ -41,7 +41,7 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.permit(ctx, template, digest, network); err != nil {
 		return err
 	}
-	claim, missing, err := p.bindClaim(ctx, template)
+	claim, missing, err := p.acquireClaim(ctx, template)
 	if err != nil {
 		return err
 	}

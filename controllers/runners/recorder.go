@@ -100,16 +100,13 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
-	r.Memory.recordCompletion(client.ObjectKeyFromObject(runner), runner.UID, completion{job.CompletedAt.Time, reported(job.Result), job.Result})
-	if !runner.DeletionTimestamp.IsZero() {
-		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0) // it may wait for this
+	key := client.ObjectKeyFromObject(runner)
+	r.Memory.recordCompletion(key, runner.UID, completion{job.CompletedAt.Time, reported(job.Result), job.Result})
+	if !runner.DeletionTimestamp.IsZero() || r.Memory.isDeleted(key, runner.UID) {
+		r.Memory.lookIn(key, 0) // it may wait for this
 		return nil
 	}
-	err := r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
-	if err != nil { // the session may not come back to it
-		r.Memory.lookIn(client.ObjectKeyFromObject(runner), 0)
-	}
-	return err
+	return r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
 }
 
 // reported says whether it was the runner that told GitHub of its job's end. One that was

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -125,8 +128,12 @@ func TestARunnerIsDeletedOnce(t *testing.T) {
 			}
 			job(scaleset.JobStarted)
 			if tc.podFirst {
+				b.reconcile()
 				b.now = b.now.Add(2 * poolstatus.Settle)
 				b.reconcile()
+				if deletions != 1 {
+					t.Errorf("deleted %d times after the pod's end", deletions)
+				}
 			}
 			job(scaleset.JobCompleted)
 			b.reconcile()
@@ -134,6 +141,42 @@ func TestARunnerIsDeletedOnce(t *testing.T) {
 			if deletions != tc.refused+1 {
 				t.Errorf("deleted %d times, %d of them refused", deletions, tc.refused)
 			}
+		})
+	}
+}
+
+func TestTwoWhoEndARunnerMakeOneRequestAndGetItsError(t *testing.T) {
+	for name, refused := range map[string]bool{"done": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a", UID: "u1", Finalizers: []string{v1alpha1.RunnerFinalizer}}}
+				deletions, answer, memory := 0, make(chan error), NewMemory()
+				memory.of(client.ObjectKeyFromObject(runner), runner.UID)
+				c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(runner).Build(), interceptor.Funcs{
+					Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+						deletions++
+						return <-answer
+					},
+				})
+				errs := make(chan error, 3)
+				end := func() { errs <- memory.end(t.Context(), c, runner, "it is over") }
+				go end()
+				go end()
+				synctest.Wait()
+				if refused {
+					answer <- errors.New("not now")
+				}
+				close(answer)
+				for range 2 {
+					if err := <-errs; (err != nil) != refused {
+						t.Errorf("the deletion was refused: %t, and the error is %v", refused, err)
+					}
+				}
+				end()
+				if err := <-errs; err != nil || refused && deletions != 2 || !refused && deletions != 1 {
+					t.Errorf("%d deletions, the first refused: %t; %v", deletions, refused, err)
+				}
+			})
 		})
 	}
 }

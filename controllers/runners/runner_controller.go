@@ -367,18 +367,24 @@ func (p pass) poolKey() types.NamespacedName {
 
 // End begins the end of a runner, and logs why; one that is gone is fine.
 func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
+	_, err := deleteRunner(ctx, c, r, why)
+	return err
+}
+
+// deleteRunner is End, and reports whether the runner is being deleted now; false if it is gone.
+func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
 	var only client.Preconditions
 	if r.UID != "" { // as of one that was just made, and that the cache doesn't show yet
 		only.UID = new(r.UID)
 	}
-	err := c.Delete(ctx, r.DeepCopy(), only)
+	err = c.Delete(ctx, r.DeepCopy(), only)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("ending runner %s: %w", r.Name, err)
+		return false, fmt.Errorf("ending runner %s: %w", r.Name, err)
 	}
 	if err == nil && r.DeletionTimestamp.IsZero() {
 		kube.LogDeleted(ctx, c, r, r.Spec.Revision, why)
 	}
-	return nil
+	return err == nil, nil
 }
 
 // done names the runner's state, and when to look again if nothing happens.

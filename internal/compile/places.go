@@ -35,9 +35,9 @@ type row struct {
 }
 
 // literal returns the value in a row that an error tells of: that of the field of the same name, or the first; nil if there is none.
-func (r row) literal(name string, values []string) ast.Node {
+func (r row) literal(name string, args []string) ast.Node {
 	for _, field := range append([]string{name}, slices.Sorted(maps.Keys(r.fields))...) {
-		if lit, ok := r.fields[field].(*ast.BasicLit); ok && slices.Contains(values, lit.Value) {
+		if lit, ok := r.fields[field].(*ast.BasicLit); ok && slices.Contains(args, lit.Value) {
 			return lit
 		}
 	}
@@ -129,11 +129,11 @@ func (w *written) enterValue(value ast.Expr) { ast.Walk(value, w.enter, nil) }
 
 // given returns the place of the value that is wrong among the places of an error: the one literal there, or the one that the error
 // tells of.
-func (w *written) given(candidates []token.Pos, values []string) (token.Pos, string, bool) {
+func (w *written) given(candidates []token.Pos, args []string) (token.Pos, string, bool) {
 	var literals []token.Pos
 	for _, pos := range candidates {
 		if text, ok := w.values[pos.Position()]; ok {
-			if slices.Contains(values, text) {
+			if slices.Contains(args, text) {
 				return pos, text, true
 			}
 			literals = append(literals, pos)
@@ -243,14 +243,14 @@ func (p *pkg) place(f finding) mend {
 		return mend{at: f.at, message: f.message}
 	}
 	candidates := userPositions(f.positions)
-	values := make([]string, len(f.args))
+	args := make([]string, len(f.args))
 	for i, arg := range f.args {
-		values[i] = fmt.Sprint(arg)
+		args[i] = fmt.Sprint(arg)
 	}
 	if tag := p.tagAt(candidates); tag != "" && strings.HasPrefix(f.message, "invalid value") {
 		f.message += ", and comes from the tag " + tag
 	}
-	if pos, text, ok := p.written.given(candidates, values); ok {
+	if pos, text, ok := p.written.given(candidates, args); ok {
 		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
 			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
 		}
@@ -263,12 +263,12 @@ func (p *pkg) place(f finding) mend {
 			return mend{at: field.Pos().Position(), message: f.message + fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)}
 		}
 	}
-	return p.placeOfRow(f, field, candidates, values)
+	return p.placeOfRow(f, field, candidates, args)
 }
 
 // placeOfRow returns the row that an object is made of, if what was found is to be mended there: the value that is told of, or a field that
 // the row lacks. Else it's the closest place that was written.
-func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, values []string) mend {
+func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, args []string) mend {
 	depth, name := p.objectOf(f.path)
 	m := mend{at: p.position(f.path, f.positions...), message: f.message}
 	if len(candidates) > 0 && strings.HasPrefix(f.format, "undefined field") {
@@ -278,7 +278,7 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, va
 		return m
 	}
 	r, found := p.written.row(name, p.ofObject(f.path))
-	if lit := r.literal(f.path[len(f.path)-1], values); lit != nil {
+	if lit := r.literal(f.path[len(f.path)-1], args); lit != nil {
 		m.at = lit.Pos().Position()
 		return m
 	}

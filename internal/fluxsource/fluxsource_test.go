@@ -331,7 +331,7 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 }
 
 // A connection has another local port each time, which must not make another error of it.
-func TestABrokenConnectionIsToldInTheSameText(t *testing.T) {
+func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	artifact := served(t, digest.FromString(""), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err == nil {

@@ -381,7 +381,7 @@ func TestHangEndsAtTheDeadline(t *testing.T) {
 }
 
 // A connection has another local port each time, which must not make another error of it.
-func TestABrokenConnectionIsToldInTheSameText(t *testing.T) {
+func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": "a"})
 	backend := r.serve()

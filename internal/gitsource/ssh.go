@@ -35,7 +35,7 @@ type sshSession struct {
 
 	stdin  io.WriteCloser
 	stdout io.Reader
-	stderr head
+	stderr boundedBuffer
 	asked  bool // for objects
 }
 
@@ -225,21 +225,21 @@ func (c *countedConn) Read(p []byte) (int, error) {
 // drop ends the connection. Nothing is lost with it that an error would tell of.
 func (c *countedConn) drop() { _ = c.Close() }
 
-// head keeps the beginning of what is written to it.
-type head struct {
+// boundedBuffer keeps the beginning of what is written to it.
+type boundedBuffer struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
 // Write drops what there is no room for.
-func (w *head) Write(p []byte) (int, error) {
+func (w *boundedBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kept = append(w.kept, p[:min(len(p), maxStderr-len(w.kept))]...)
 	return len(p), nil
 }
 
-func (w *head) String() string {
+func (w *boundedBuffer) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return string(w.kept)

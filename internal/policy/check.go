@@ -17,8 +17,8 @@ type promise struct {
 	decision, set string
 	// keys of an element, and those that each must have.
 	keys, required []string
-	// values that the value of a key is one of.
-	values map[string][]string
+	// choices are what the value of a key may be.
+	choices map[string][]string
 	// plain is true when an element may be a string.
 	plain bool
 }
@@ -29,14 +29,14 @@ var promises = []promise{
 		decision: DecisionScaling, set: "limit",
 		keys:     []string{"field", "atMost", "atLeast", "reason", "until", "hard"},
 		required: []string{"field"},
-		values:   map[string][]string{"field": {"max", "min", "idle"}},
+		choices:  map[string][]string{"field": {"max", "min", "idle"}},
 	},
 	{decision: DecisionTemplate, set: "deny", keys: findingKeys, required: []string{"msg"}, plain: true},
 	{decision: DecisionTemplate, set: "warn", keys: findingKeys, required: []string{"msg"}, plain: true},
 	{
 		decision: DecisionUpdate, set: "rollout",
-		keys:   []string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary", "reason", "until"},
-		values: map[string][]string{"strategy": {"RollingUpdate", "Recreate", "OnIdle"}},
+		keys:    []string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary", "reason", "until"},
+		choices: map[string][]string{"strategy": {"RollingUpdate", "Recreate", "OnIdle"}},
 	},
 }
 
@@ -149,8 +149,8 @@ func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *d
 		if !slices.Contains(p.keys, string(property)) {
 			d.add(at(k, key), "an element of %s has no %s: %s", name, property, oneOf(string(property), p.keys))
 		}
-		if word, ok := v.Value.(ast.String); ok && p.values[string(property)] != nil && !slices.Contains(p.values[string(property)], string(word)) {
-			d.add(at(v, key), "%s of %s can't be %q: %s", property, name, string(word), oneOf(string(word), p.values[string(property)]))
+		if word, ok := v.Value.(ast.String); ok && p.choices[string(property)] != nil && !slices.Contains(p.choices[string(property)], string(word)) {
+			d.add(at(v, key), "%s of %s can't be %q: %s", property, name, string(word), oneOf(string(word), p.choices[string(property)]))
 		}
 	})
 	for _, required := range p.required {

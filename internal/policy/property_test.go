@@ -21,14 +21,14 @@ import (
 // cases is how many seeded cases each property is tried with.
 const cases = 1500
 
-// told is a policy whose answers are what an annotation of the pool with its name says, so
+// scalingModule is a policy whose answers are what an annotation of the pool with its name says, so
 // that it is compiled once for all cases.
-const told = `package corral.scaling
+const scalingModule = `package corral.scaling
 
 limit contains json.unmarshal(input.pool.annotations[data.parameters.limits])[_]
 `
 
-const toldTemplate = `package corral.template
+const templateModule = `package corral.template
 
 rules := json.unmarshal(input.pool.annotations[data.parameters.findings])
 
@@ -48,7 +48,7 @@ warn contains rule.finding if {
 }
 `
 
-const toldUpdate = `package corral.update
+const updateModule = `package corral.update
 
 rollout contains json.unmarshal(input.pool.annotations[data.parameters.rollouts])[_]
 `
@@ -68,7 +68,7 @@ func players(t testing.TB) []player {
 		p := player{name: fmt.Sprintf("p%d", i), cluster: i%2 == 0, audited: i >= 4}
 		s := Source{
 			Kind: KindRunnerPolicy, Namespace: "ci", Name: p.name, Parameters: map[string]any{"limits": p.name + "-limits", "findings": p.name + "-findings", "rollouts": p.name + "-rollouts"},
-			Modules: map[string]string{"s.rego": told, "t.rego": toldTemplate, "u.rego": toldUpdate},
+			Modules: map[string]string{"s.rego": scalingModule, "t.rego": templateModule, "u.rego": updateModule},
 		}
 		if p.cluster {
 			s.Kind, s.Namespace = KindClusterRunnerPolicy, ""
@@ -261,10 +261,10 @@ func (g *game) noPodPassesADeny(t *testing.T, d decided) {
 		_ = json.Unmarshal([]byte(g.says[p.name+"-findings"]), &finds)
 		for _, s := range finds {
 			denies := !p.audited && s.Denies && (s.Image == "i1" || s.Image == "i2")
-			told := slices.ContainsFunc(d.Template.Denials, func(f v1alpha1.PolicyFinding) bool {
+			denied := slices.ContainsFunc(d.Template.Denials, func(f v1alpha1.PolicyFinding) bool {
 				return f.Message == s.Finding && f.Rule.Policy == p.policy.Ref()
 			})
-			if denies && !told {
+			if denies && !denied {
 				t.Errorf("%s denies %s, but the pod passes: %+v", p.name, s.Image, d.Template)
 			}
 		}

@@ -33,7 +33,7 @@ func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(
 	if err != nil {
 		return err
 	}
-	return give(all.term(func(*usage) bool { return true }))
+	return give(all.term(func(*need) bool { return true }))
 }
 
 // callExceeding is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
@@ -47,7 +47,7 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	if !ok {
 		return fmt.Errorf("what a pod may take is an object, not %s", ast.ValueName(operands[1].Value))
 	}
-	limits := map[*usage]int64{}
+	limits := map[*need]int64{}
 	err = most.Iter(func(name, quantity *ast.Term) error {
 		amount, err := thousandths(quantity.Value)
 		limits[all.of(name)] = amount
@@ -56,16 +56,16 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	if err != nil {
 		return err
 	}
-	return give(all.term(func(t *usage) bool {
-		limit, limited := limits[t]
-		return limited && t.total() > limit
+	return give(all.term(func(n *need) bool {
+		limit, limited := limits[n]
+		return limited && n.total() > limit
 	}))
 }
 
 // term gives those that f picks as an object.
-func (t *usages) term(f func(*usage) bool) *ast.Term {
+func (all *needs) term(f func(*need) bool) *ast.Term {
 	total := ast.NewObject()
-	for _, each := range *t {
+	for _, each := range *all {
 		if f(each) {
 			total.Insert(each.name, ast.InternedTerm(int(each.total())))
 		}
@@ -105,8 +105,8 @@ func thousandths(v ast.Value) (int64, error) {
 	return quantity.MilliValue(), nil
 }
 
-// usage is what a pod takes of one resource, in thousandths.
-type usage struct {
+// need is what a pod needs of one resource, in thousandths.
+type need struct {
 	name *ast.Term
 	// main are its containers, sidecars those init containers that go on beside them, and early the most that
 	// another init container takes with the sidecars before it.
@@ -117,25 +117,25 @@ type usage struct {
 	overhead       int64
 }
 
-func (t *usage) total() int64 {
-	total := max(plus(t.main, t.sidecars), t.early, t.request)
-	if t.hasLimit {
-		total = t.limit
+func (n *need) total() int64 {
+	total := max(plus(n.main, n.sidecars), n.early, n.request)
+	if n.hasLimit {
+		total = n.limit
 	}
-	return plus(total, t.overhead)
+	return plus(total, n.overhead)
 }
 
-// usages are those of a pod, in the order in which their names appear.
-type usages []*usage
+// needs are those of a pod, in the order in which their names appear.
+type needs []*need
 
-func (t *usages) of(name *ast.Term) *usage {
-	for _, known := range *t {
+func (all *needs) of(name *ast.Term) *need {
+	for _, known := range *all {
 		if known.name.Equal(name) {
 			return known
 		}
 	}
-	*t = append(*t, &usage{name: name})
-	return (*t)[len(*t)-1]
+	*all = append(*all, &need{name: name})
+	return (*all)[len(*all)-1]
 }
 
 var (
@@ -145,21 +145,21 @@ var (
 )
 
 // podResources adds up what a pod takes.
-func podResources(of ast.Value) (*usages, error) {
+func podResources(of ast.Value) (*needs, error) {
 	spec, ok := of.(ast.Object)
 	if !ok {
 		return nil, fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(of))
 	}
-	all := &usages{}
-	err := all.each(spec, containersKey, func(_ ast.Object, t *usage, amount int64) { t.main = plus(t.main, amount) })
+	all := &needs{}
+	err := all.each(spec, containersKey, func(_ ast.Object, n *need, amount int64) { n.main = plus(n.main, amount) })
 	if err != nil {
 		return nil, err
 	}
-	err = all.each(spec, initContainersKey, func(container ast.Object, t *usage, amount int64) {
+	err = all.each(spec, initContainersKey, func(container ast.Object, n *need, amount int64) {
 		if policy := container.Get(restartPolicyKey); policy != nil && policy.Equal(alwaysText) {
-			t.sidecars = plus(t.sidecars, amount)
+			n.sidecars = plus(n.sidecars, amount)
 		} else {
-			t.early = max(t.early, plus(t.sidecars, amount))
+			n.early = max(n.early, plus(n.sidecars, amount))
 		}
 	})
 	if err != nil {
@@ -168,11 +168,11 @@ func podResources(of ast.Value) (*usages, error) {
 	whole := objectAt(spec, resourcesKey)
 	for _, part := range []struct {
 		amounts ast.Object
-		set     func(*usage, int64)
+		set     func(*need, int64)
 	}{
-		{objectAt(whole, limitsKey), func(t *usage, amount int64) { t.limit, t.hasLimit = amount, true }},
-		{objectAt(whole, requestsKey), func(t *usage, amount int64) { t.request = amount }},
-		{objectAt(spec, overheadKey), func(t *usage, amount int64) { t.overhead = amount }},
+		{objectAt(whole, limitsKey), func(n *need, amount int64) { n.limit, n.hasLimit = amount, true }},
+		{objectAt(whole, requestsKey), func(n *need, amount int64) { n.request = amount }},
+		{objectAt(spec, overheadKey), func(n *need, amount int64) { n.overhead = amount }},
 	} {
 		if err := all.amounts(part.amounts, part.set); err != nil {
 			return nil, err
@@ -182,7 +182,7 @@ func podResources(of ast.Value) (*usages, error) {
 }
 
 // each calls add with what each container of a field takes of each resource.
-func (t *usages) each(spec ast.Object, field *ast.Term, add func(container ast.Object, t *usage, amount int64)) error {
+func (all *needs) each(spec ast.Object, field *ast.Term, add func(container ast.Object, n *need, amount int64)) error {
 	list := spec.Get(field)
 	if list == nil {
 		return nil
@@ -195,13 +195,13 @@ func (t *usages) each(spec ast.Object, field *ast.Term, add func(container ast.O
 		container, _ := containers.Elem(i).Value.(ast.Object)
 		own := objectAt(container, resourcesKey)
 		limits, requests := objectAt(own, limitsKey), objectAt(own, requestsKey)
-		err := t.amounts(limits, func(t *usage, amount int64) { add(container, t, amount) })
+		err := all.amounts(limits, func(n *need, amount int64) { add(container, n, amount) })
 		if err != nil {
 			return err
 		}
-		err = t.amounts(requests, func(t *usage, amount int64) {
-			if limits == nil || limits.Get(t.name) == nil {
-				add(container, t, amount)
+		err = all.amounts(requests, func(n *need, amount int64) {
+			if limits == nil || limits.Get(n.name) == nil {
+				add(container, n, amount)
 			}
 		})
 		if err != nil {
@@ -212,7 +212,7 @@ func (t *usages) each(spec ast.Object, field *ast.Term, add func(container ast.O
 }
 
 // amounts calls f with each of a list of amounts. One below 0, which Kubernetes refuses, counts as 0.
-func (t *usages) amounts(amounts ast.Object, f func(*usage, int64)) error {
+func (all *needs) amounts(amounts ast.Object, f func(*need, int64)) error {
 	if amounts == nil {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (t *usages) amounts(amounts ast.Object, f func(*usage, int64)) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		f(t.of(name), max(0, amount))
+		f(all.of(name), max(0, amount))
 		return nil
 	})
 }

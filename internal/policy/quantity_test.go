@@ -57,7 +57,7 @@ func TestContainersAreAddedUpAsKubernetesDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := all.term(func(*usage) bool { return true }); got.Value.Compare(byGo(t, want)) != 0 {
+		if got := all.term(func(*need) bool { return true }); got.Value.Compare(byGo(t, want)) != 0 {
 			t.Errorf("%s takes %v, want %s", spec, got, want)
 		}
 	}

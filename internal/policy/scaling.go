@@ -155,14 +155,14 @@ func (c *composition) field(name string, declared int32, limits []limit) fieldLi
 		}
 		return chosen
 	}
-	ceilings, requests, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
+	ceilings, softFloors, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
 	f.lower(ceilings)
 	f.raise(floors)
 	f.lower(guards)
 	for _, l := range slices.Concat(ceilings, floors) {
 		c.overruled(l, &f)
 	}
-	for _, l := range requests {
+	for _, l := range softFloors {
 		c.reportUnmetFloor(l, declared, &f)
 	}
 	return f

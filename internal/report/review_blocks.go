@@ -45,7 +45,7 @@ type block struct {
 
 // class is what a block is told and counted as. One without a rule is no finding.
 type class struct {
-	name  string
+	label string
 	level Level
 	rule  string
 	title string
@@ -80,15 +80,15 @@ var classes = []class{
 	{"diff", "", "", ""},
 }
 
-func rank(name string) int {
-	return slices.IndexFunc(classes, func(c class) bool { return c.name == name })
+func rank(label string) int {
+	return slices.IndexFunc(classes, func(c class) bool { return c.label == label })
 }
 
-func classOf(name string) class { return classes[rank(name)] }
+func classOf(label string) class { return classes[rank(label)] }
 
 // blockOf is a block of one subject, with the place of what changes of it.
-func blockOf(class, kind, name string, at Place) block {
-	return block{class: classOf(class), kind: kind, names: []string{name}, places: []Place{at}}
+func blockOf(label, kind, name string, at Place) block {
+	return block{class: classOf(label), kind: kind, names: []string{name}, places: []Place{at}}
 }
 
 // addBlocks adds the blocks of a result, the worst first.
@@ -125,7 +125,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	if r.Diff != "" {
 		t.add(block{class: classOf("diff"), said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
-	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.name) - rank(b.name) })
+	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.label) - rank(b.label) })
 }
 
 // add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
@@ -193,7 +193,7 @@ func (b *block) heading(place bool) string {
 	at, others := b.place()
 	switch {
 	case !place || at.File == "":
-	case b.name == "problem": // as compilers do
+	case b.label == "problem": // as compilers do
 		line = code(at.String()) + ": " + line
 	default:
 		line += " – " + code(at.String()) + when(others > 0, " and %s", wording.Count(others, "other place"))
@@ -285,29 +285,29 @@ func afterSpec(path string) string {
 	return path
 }
 
-// findingText returns the class of what a policy says, and how that begins.
-func findingText(f *review.Finding) (class, said string) {
+// findingClass returns the class of what a policy says, and how that begins.
+func findingClass(f *review.Finding) (label, said string) {
 	pair := map[review.Level][2]string{
 		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
 	}[f.Level]
-	class, said = pair[0], pair[1]
+	label, said = pair[0], pair[1]
 	switch f.State {
 	case review.New:
 		said = "newly " + said
 	case review.Fixed:
-		class, said = "no longer", "no longer "+said
+		label, said = "no longer", "no longer "+said
 	case review.Still:
 		if said += " as before"; f.Level == review.Warn || f.Level == review.Audit {
-			class = "as before"
+			label = "as before"
 		}
 	}
-	return class, said
+	return label, said
 }
 
 // findingBlock is what a policy says of a pool's pod.
 func findingBlock(pool string, f review.Finding) block {
-	class, said := findingText(&f)
-	b := blockOf(class, "pool", pool, f.At)
+	label, said := findingClass(&f)
+	b := blockOf(label, "pool", pool, f.At)
 	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: f.Rule.Line}
 	b.known = text(b.said)
 	if b.level != "" && b.rule == "" {
@@ -379,7 +379,7 @@ func (t *telling) connections(connections []review.Connection) {
 		}
 		b.tell(c.Fields)
 		if c.Class == review.Replaced {
-			b.name, b.level = classOf("replaced").name, Warning
+			b.label, b.level = classOf("replaced").label, Warning
 		}
 		b.lines = append(b.lines, present(when(len(c.Pools) > 0, "used by %s", listed(c.Pools, maxList)))...)
 		t.add(b)

@@ -54,12 +54,12 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 // counted counts what blocks tell of by their class.
 func counted(blocks []*block) string {
 	var parts []string
-	for _, alike := range groups(blocks, func(b *block) string { return b.name }) {
+	for _, alike := range groups(blocks, func(b *block) string { return b.label }) {
 		n := 0
 		for _, b := range alike {
 			n += max(1, len(b.names))
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].name))
+		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].label))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -24,12 +24,12 @@ const (
 
 // poolBlock tells what becomes of a pool. Causes are the places of what changes of policies, by the pools that only they change.
 func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
-	class := map[review.Change]string{
+	label := map[review.Change]string{
 		review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 	}[p.Change]
-	said := class
-	if class == "" {
-		class = p.Class().Text()
+	said := label
+	if label == "" {
+		label = p.Class().Text()
 		var all []string
 		for _, c := range p.Classes {
 			word := c.Text()
@@ -44,7 +44,7 @@ func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
 	if !ok || p.Change != review.Moved {
 		at = changed(p.Places, p.Fields, p.Class())
 	}
-	b := blockOf(class, "pool", name, at)
+	b := blockOf(label, "pool", name, at)
 	if b.said = said; p.Former != "" {
 		b.names[0] = p.Former + " → " + name
 	}

@@ -314,7 +314,7 @@ func TestSilentRepositories(t *testing.T) {
 		t.Errorf("with one that runs (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"acme/c"}, l.Silent(start.Add(30*time.Minute), start, 1)); diff != "" {
-		t.Errorf("the most doubtful (-want +got):\n%s", diff)
+		t.Errorf("the longest silent (-want +got):\n%s", diff)
 	}
 }
 
@@ -490,7 +490,7 @@ func TestSlackIsBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkTake(b *testing.B) {
+func BenchmarkRecord(b *testing.B) {
 	l, id := running(), int64(0)
 	for b.Loop() {
 		id++

@@ -103,9 +103,9 @@ func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
 func (w *worst) besides(change Change) {
 	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
 	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
-	text := "%s " + strings.ToLower(string(change))
-	w.others("Connections", text, "connection", len(connections))
-	w.others("Policies", text, "policy", len(policies))
+	format := "%s " + strings.ToLower(string(change))
+	w.others("Connections", format, "connection", len(connections))
+	w.others("Policies", format, "policy", len(policies))
 }
 
 // problems are what keeps a side from being read.
@@ -217,9 +217,9 @@ func (c *Cost) typicalRise() float64 {
 	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
 
-func (w *worst) others(class, text, noun string, n int) {
+func (w *worst) others(class, format, noun string, n int) {
 	if n > 0 {
-		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(text, wording.Count(n, noun))})
+		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(format, wording.Count(n, noun))})
 	}
 }
 

@@ -173,7 +173,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		return a
 	}
 	s.Signatures.noteRight(d.connection, d.began)
-	a = s.accept(d, body)
+	a = s.dispatch(d, body)
 	if !d.passed {
 		reuse(body)
 	}
@@ -247,8 +247,8 @@ func refuseSecrets(connection types.NamespacedName, err error) answer {
 	return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
 }
 
-// accept gives the leader a body that is shown to be GitHub's. The body may be nil for events that aren't used.
-func (s *Server) accept(d *delivery, body *bytes.Buffer) answer {
+// dispatch gives the leader a body that is shown to be GitHub's. The body may be nil for events that aren't used.
+func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	switch {
 	case d.event == pingEvent:
 		return answer{result: unused, status: http.StatusOK, text: "pong: the signature is right."}

@@ -12,7 +12,7 @@ import (
 const Clock = "15:04:05Z"
 
 // nextTry is what NextTry and NextTryBy write, with what joins it to a message.
-var nextTry = regexp.MustCompile(`(?:; )?next try (?:by )?(\d\d:\d\d:\d\d)Z`)
+var nextTry = regexp.MustCompile(`(?:; )?next try (?:by )?(\d\d:\d\d:\d\dZ)`)
 
 // NextTry says when something is tried again, by the clock in UTC: other than a time span, that is as true when it is read.
 func NextTry(at time.Time) string { return at.UTC().Format("next try " + Clock) }
@@ -30,7 +30,7 @@ func NextTryIn(message string, now time.Time) time.Time {
 	if m == nil {
 		return time.Time{}
 	}
-	clock, err := time.Parse(time.TimeOnly, m[1])
+	clock, err := time.Parse(Clock, m[1])
 	if err != nil {
 		return time.Time{}
 	}

@@ -213,16 +213,16 @@ func TestEventsAlikeAreToldApart(t *testing.T) {
 		}
 	}
 	waitDelivered(t, sim)
-	texts := map[string]bool{}
+	identities := map[string]bool{}
 	for i, body := range to.bodies {
 		d, err := webhook.Parse(to.got[i].Header.Get("X-GitHub-Event"), body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[d.Identity] = true
+		identities[d.Identity] = true
 	}
-	if len(texts) != 6 || texts[""] {
-		t.Errorf("%v", texts)
+	if len(identities) != 6 || identities[""] {
+		t.Errorf("%v", identities)
 	}
 }
 

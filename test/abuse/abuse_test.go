@@ -286,15 +286,15 @@ type verdict struct {
 	Stalled         bool
 }
 
-// says waits until an object's conditions tell so, word for word. Words come in pairs: what
+// says waits until an object's conditions tell so, word for word. Texts come in pairs: what
 // can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
-func (s *fixture) says(obj kube.Object, want verdict, text ...string) {
+func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
-		if diff := cmp.Diff(want, verdictOf(obj, text...)); diff != "" {
+		if diff := cmp.Diff(want, verdictOf(obj, texts...)); diff != "" {
 			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
 		}
 		return nil
@@ -304,13 +304,13 @@ func (s *fixture) says(obj kube.Object, want verdict, text ...string) {
 // runnerName matches the names that pools give.
 var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
 
-func verdictOf(obj kube.Object, text ...string) verdict {
+func verdictOf(obj kube.Object, texts ...string) verdict {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
 		return verdict{}
 	}
 	return verdict{
-		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(text...).Replace(ready.Message), "RUNNER"),
+		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(ready.Message), "RUNNER"),
 		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
 	}
 }

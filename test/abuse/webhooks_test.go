@@ -27,8 +27,8 @@ import (
 type hookFixture struct {
 	*fixture
 	url string
-	// told is a pool that may have no runners, so that what it is told of stays to be looked at.
-	told *v1alpha1.RunnerPool
+	// full is a pool that may have no runners, so that what it is told of stays to be looked at.
+	full *v1alpha1.RunnerPool
 }
 
 func newHookFixture(t *testing.T) *hookFixture {
@@ -42,9 +42,9 @@ func newHookFixture(t *testing.T) *hookFixture {
 		return ctx.Err()
 	})
 	s.tell("queued", 1)
-	s.toldOf(1)
+	s.awaitJobs(1)
 	s.tell("completed", 1)
-	s.toldOf(0)
+	s.awaitJobs(0)
 	return s
 }
 
@@ -58,7 +58,7 @@ func hookFixtureWith(t *testing.T, secret string) *hookFixture {
 	hook.StringData = map[string]string{v1alpha1.WebhookSecretKey: secret}
 	s.create(hook)
 	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
-	s.told = s.restPool("told", 0)
+	s.full = s.restPool("told", 0)
 	return s
 }
 
@@ -121,19 +121,19 @@ func (s *hookFixture) tell(action string, id int) {
 	})
 }
 
-// toldOf waits until the pool told knows of so many jobs.
-func (s *hookFixture) toldOf(jobs int32) {
+// awaitJobs waits until the pool knows of so many jobs.
+func (s *hookFixture) awaitJobs(jobs int32) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, key(s.namespace, s.told.Name), s.told); err != nil {
+		if err := w.Client.Get(ctx, key(s.namespace, s.full.Name), s.full); err != nil {
 			return err
 		}
-		for _, d := range s.told.Status.Demand {
+		for _, d := range s.full.Status.Demand {
 			if d.Name == "webhook" && d.Jobs != nil && *d.Jobs == jobs {
 				return nil
 			}
 		}
-		return fmt.Errorf("it is told %+v", s.told.Status.Demand)
+		return fmt.Errorf("it is told %+v", s.full.Status.Demand)
 	})
 }
 
@@ -149,7 +149,7 @@ func (s *hookFixture) refused(r *http.Request, status int, text string) {
 func (s *hookFixture) goesOn() {
 	s.Helper()
 	s.tell("queued", 1000)
-	s.toldOf(1)
+	s.awaitJobs(1)
 	s.othersGoOn()
 	s.processIsWell()
 }
@@ -316,7 +316,7 @@ func TestAFloodOfForgedWebhooks(t *testing.T) {
 	if counts[http.StatusUnauthorized]+counts[http.StatusTooManyRequests] != cap(answers) || counts[http.StatusTooManyRequests] == 0 {
 		t.Errorf("answers %v", counts)
 	}
-	s.toldOf(6)
+	s.awaitJobs(6)
 	s.othersGoOn()
 	s.processIsWell()
 }

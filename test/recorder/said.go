@@ -57,11 +57,11 @@ func (r *Recorder) sentences(ctx context.Context) (all []string) {
 	}
 	r.enough(warnings)
 	_, status, _ := strings.Cut(r.status(ctx), "\n")
-	for where, text := range map[string]map[string][]string{
+	for where, byObject := range map[string]map[string][]string{
 		"condition": conditions, "event": events, "log": log,
 		"corral": {"status": strings.FieldsFunc(moreOf.ReplaceAllString(status, " "), isEnd)},
 	} {
-		for about, lines := range text {
+		for about, lines := range byObject {
 			if where == "condition" && strings.HasPrefix(about, "Runner ") { // what runners do in the end is a matter of the moment
 				continue
 			}

@@ -146,7 +146,7 @@ func (o *outcome) newOverlaps() (n int) {
 	return n
 }
 
-// firstLine are the parts of the first line.
+// firstLine has the parts of the first line.
 type firstLine struct {
 	*outcome
 	all     []string

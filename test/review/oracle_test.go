@@ -441,20 +441,20 @@ func (x *pair) decided(j *judged, t time.Time) numbers {
 }
 
 func (x *pair) compareLimits(j *judged) {
-	text := [2]string{"none", "none"}
+	limits := [2]string{"none", "none"}
 	if j.base != nil {
 		j.was, _ = x.base.limited(j.base, at)
-		text[0] = x.base.limits(j.base)
+		limits[0] = x.base.limits(j.base)
 	}
 	if j.head != nil {
 		j.is = x.decided(j, at)
-		text[1] = x.head.limits(j.head)
+		limits[1] = x.head.limits(j.head)
 	}
-	j.facts = append(j.facts, "limits "+text[0]+" → "+text[1])
+	j.facts = append(j.facts, "limits "+limits[0]+" → "+limits[1])
 	if j.base == nil || j.head == nil {
 		return
 	}
-	j.otherLimits = text[0] != text[1] || j.base.scale != j.head.scale
+	j.otherLimits = limits[0] != limits[1] || j.base.scale != j.head.scale
 	if was, is := j.was, j.is; was != is || j.head.suspended || x.sameNumbers(j) {
 		return
 	}

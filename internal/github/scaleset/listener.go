@@ -85,7 +85,7 @@ type Listener struct {
 	earlier   Earlier
 	refused   string // the id of an earlier session that GitHub didn't resume
 	ended     bool   // GitHub ended a session, and none has lasted since
-	failing   bool   // the last session failed once it was open, and none has worked since
+	brokeOff  bool   // the last session failed once it was open, and none has worked since
 	backoff   wait.Backoff
 	refreshed time.Time // when statistics were last asked for
 }
@@ -201,7 +201,7 @@ func (l *Listener) opened(s *Session, statistics *Statistics) {
 	}
 	another := l.seen.opened(s.ID(), l.config.Now())
 	changed := l.seen.count(statistics, messages, l.config.Now())
-	if (l.failing || !l.enter(Listening, "", nil)) && (changed || another) {
+	if (l.brokeOff || !l.enter(Listening, "", nil)) && (changed || another) {
 		l.config.Changed()
 	}
 }
@@ -224,7 +224,7 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 // and the time to the next attempt. That GitHub ended a session is no state: what comes of the next opening is.
 func (l *Listener) fail(err error, opened bool) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
-	l.failing = opened
+	l.brokeOff = opened
 	if !conflict {
 		sessions.WithLabelValues("failed").Inc()
 		if opened && !l.ended && github.KindOf(err) == github.KindUnexpected {

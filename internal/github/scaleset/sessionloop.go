@@ -20,15 +20,15 @@ const maxAhead = 16
 // another records events, in order.
 type sessionLoop struct {
 	*Listener
-	session *Session
-	began   time.Time // when it was opened
-	cursor  int       // the last message seen; the queue keeps it until acknowledged
-	polled  int       // the capacity of the last poll
-	asked   time.Time // when the last poll began
-	ahead   int       // messages seen and not acknowledged
-	due     []int     // messages to acknowledge, oldest first
-	follows bool      // the next poll follows an answer, and takes a token
-	tokens  bucket
+	session        *Session
+	began          time.Time // when it was opened
+	cursor         int       // the last message seen; the queue keeps it until acknowledged
+	polledCapacity int       // the capacity of the last poll
+	asked          time.Time // when the last poll began
+	ahead          int       // messages seen and not acknowledged
+	due            []int     // messages to acknowledge, oldest first
+	follows        bool      // the next poll follows an answer, and takes a token
+	tokens         bucket
 
 	retry wait.Backoff // of its own: what kept it from opening is over
 
@@ -40,7 +40,7 @@ type sessionLoop struct {
 type recorder struct {
 	*Listener
 	unrecorded chan delivery
-	recorded   chan struct{} // has a token when take has something
+	recorded   chan struct{} // has a token when popDone has something
 	stopped    chan struct{}
 
 	mu   sync.Mutex
@@ -152,7 +152,7 @@ func (a *sessionLoop) works() {
 	if a.ended && time.Since(a.began) < a.config.Pace.Taken {
 		return
 	}
-	a.ended, a.failing, a.backoff = false, false, a.config.Pace.Backoff
+	a.ended, a.brokeOff, a.backoff = false, false, a.config.Pace.Backoff
 	a.enter(Listening, "", nil)
 }
 
@@ -172,7 +172,7 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 			notify(a.recorder.recorded)
 			return true, nil
 		case <-a.announced:
-			if a.announces() == a.polled { // statistics are asked for
+			if a.announces() == a.polledCapacity { // statistics are asked for
 				return true, a.check(ctx)
 			}
 			a.follows = false
@@ -234,7 +234,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 // GitHub. The two travel on different connections: should the older arrive last, its
 // capacity would hold for as long as the newer poll is held.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
-	if left := arrival - time.Since(a.asked); capacity != a.polled && left > 0 {
+	if left := arrival - time.Since(a.asked); capacity != a.polledCapacity && left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {
@@ -242,7 +242,7 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 		case <-timer.C:
 		}
 	}
-	a.polled, a.asked = capacity, time.Now()
+	a.polledCapacity, a.asked = capacity, time.Now()
 }
 
 // handle takes a message in. Offered jobs are acquired first: if that fails, the
@@ -332,7 +332,7 @@ func (a *sessionLoop) check(ctx context.Context) error {
 // acknowledgeDue deletes, in order, the messages whose events are durable.
 func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 	drain(a.recorder.recorded)
-	a.due = append(a.due, a.recorder.drain()...)
+	a.due = append(a.due, a.recorder.popDone()...)
 	for len(a.due) > 0 {
 		if err := a.session.acknowledge(ctx, a.due[0]); err != nil {
 			return err
@@ -404,7 +404,7 @@ func (r *recorder) record(ctx context.Context, d delivery) bool {
 	return true
 }
 
-func (r *recorder) drain() []int {
+func (r *recorder) popDone() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := r.done

@@ -210,7 +210,7 @@ func (w *world) make(t *testing.T, prefix string) reasons {
 		if c.unpublished != "" {
 			unpublished[e.key()] = c.unpublished
 		}
-		answer := toldBy(e.answer)
+		answer := readAnswer(e.answer)
 		id = cmp.Or(answer.id(), id)
 		switch {
 		case strings.HasSuffix(c.path, "/access_tokens") && answer.Token != "":
@@ -258,8 +258,8 @@ func (t answered) id() string {
 	return ""
 }
 
-// toldBy reads an answer; of a list, the first element.
-func toldBy(answer []byte) (t answered) {
+// readAnswer reads an answer; of a list, the first element.
+func readAnswer(answer []byte) (t answered) {
 	var list []answered
 	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
 		return list[0]

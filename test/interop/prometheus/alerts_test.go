@@ -105,7 +105,7 @@ func (s *fixture) jobs(label string, n int, duration time.Duration) {
 	harness.AddJobs(s.T, s.github, s.namespace+"-org", label, n, duration)
 }
 
-// end cancels all jobs of the scene.
+// end cancels all jobs of the fixture.
 func (s *fixture) end() {
 	for _, j := range s.github.Jobs() {
 		if strings.HasPrefix(j.Repository, s.namespace+"-org/") && j.Result == "" {
@@ -114,7 +114,7 @@ func (s *fixture) end() {
 	}
 }
 
-// own gives the scene a GitHub of its own.
+// own gives the fixture a GitHub of its own.
 func (s *fixture) own(o githubsim.Options) {
 	s.Helper()
 	beside, end, err := w.WithGitHub(o)
@@ -123,20 +123,20 @@ func (s *fixture) own(o githubsim.Options) {
 	s.beside, s.github = beside, beside.GitHub
 }
 
-// on connects the scene to a GitHub of its own.
+// on connects the fixture to a GitHub of its own.
 func (s *fixture) on(o githubsim.Options) {
 	s.Helper()
 	s.own(o)
 	must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// connect connects the scene to the GitHub that all share.
+// connect connects the fixture to the GitHub that all share.
 func (s *fixture) connect() {
 	s.Helper()
 	must(s.T, w.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// inject lets the scene's pods suffer until it is mended.
+// inject lets the fixture's pods suffer until it is mended.
 func (s *fixture) inject(kind nodeplay.FaultKind) {
 	s.values["clear"] = w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace})
 }
@@ -165,7 +165,7 @@ func (s *fixture) source(url string) *v1alpha1.PoolSource {
 	}
 }
 
-// call spends one of the calls that the scene's identity has within the hour, as something else would.
+// call spends one of the calls that the fixture's identity has within the hour, as something else would.
 func (s *fixture) call() {
 	base := strings.TrimSuffix(s.github.ConfigURL(s.namespace+"-org"), "/"+s.namespace+"-org")
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, base+"/api/v3/orgs/"+s.namespace+"-org/actions/runners", http.NoBody)
@@ -176,7 +176,7 @@ func (s *fixture) call() {
 	must(s.T, answer.Body.Close())
 }
 
-// post sends the scene's webhook something that nobody signed.
+// post sends the fixture's webhook something that nobody signed.
 func (s *fixture) post() {
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, world.WebhookURL(s.hooks, s.namespace, "acme"), strings.NewReader(`{"action":"queued"}`))
 	must(s.T, err)
@@ -561,10 +561,10 @@ func play(t *testing.T) (main, slow []phase) {
 	namespaces := slices.Sorted(maps.Keys(troubles))
 	c := w.Controller(t, "--webhook-addr="+hooks, "--prometheus-server=main="+prometheus.URL, "--watch-namespaces="+strings.Join(namespaces, ","), "--job-metric-labels=repository,workflow")
 	b := newBacklog(t)
-	scenes := map[string]*fixture{}
+	fixtures := map[string]*fixture{}
 	for _, namespace := range namespaces {
 		s := &fixture{T: t, namespace: namespace, github: w.GitHub, hooks: hooks, values: map[string]any{}}
-		scenes[namespace] = s
+		fixtures[namespace] = s
 		troubles[namespace].begin(s)
 	}
 	pools := 18
@@ -580,7 +580,7 @@ func play(t *testing.T) (main, slow []phase) {
 	bad, late := record(t, c), record(t, b.controller)
 	b.grow()
 	for _, namespace := range namespaces {
-		troubles[namespace].worsen(scenes[namespace])
+		troubles[namespace].worsen(fixtures[namespace])
 	}
 	for _, namespace := range namespaces {
 		shows(t, c, troubles[namespace].sign, true)
@@ -590,7 +590,7 @@ func play(t *testing.T) (main, slow []phase) {
 
 	b.shrink()
 	for _, namespace := range namespaces {
-		troubles[namespace].mend(scenes[namespace])
+		troubles[namespace].mend(fixtures[namespace])
 	}
 	for _, gauge := range []string{
 		troubles["full"].sign, troubles["suspended"].sign, troubles["fails"].sign, troubles["queue"].sign, troubles["old"].sign, troubles["broken"].sign,
