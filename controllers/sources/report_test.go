@@ -29,9 +29,9 @@ import (
 // commit is the sha1 of a revision of these tests.
 func commit(digit string) string { return strings.Repeat(digit, 40) }
 
-// told is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
+// reports is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
 type fakeGitHub struct {
-	told []string
+	reports []string
 	err  error
 	last rest.CommitReport
 }
@@ -41,7 +41,7 @@ func (g *fakeGitHub) ReportCommit(_ context.Context, repository, sha string, r r
 		return g.err
 	}
 	g.last = r
-	g.told = append(g.told, fmt.Sprintf("%s %.3s %s %s %d", repository, sha, r.State, r.Title, len(r.Annotations)))
+	g.reports = append(g.reports, fmt.Sprintf("%s %.3s %s %s %d", repository, sha, r.State, r.Title, len(r.Annotations)))
 	return nil
 }
 
@@ -103,11 +103,11 @@ func TestGitHubIsToldOfEachRevisionOnce(t *testing.T) {
 		"acme/pools aaa failure pools.cue:1:1: pools.linux: conflicting values 30",
 		"acme/pools bbb failure there are no pools 0",
 	}
-	if diff := cmp.Diff(want, x.fakeGitHub.told); diff != "" {
+	if diff := cmp.Diff(want, x.reports); diff != "" {
 		t.Error(diff)
 	}
 	if x.last.Name != "corral/4f9c1a52/ci/us" || !strings.Contains(x.last.Summary, "Revision `main@sha1:"+commit("b")+"` of PoolSource `ci/us` was refused") {
-		t.Errorf("told %+v", x.last)
+		t.Errorf("reported %+v", x.last)
 	}
 }
 
@@ -139,8 +139,8 @@ func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
 	x := newReportWorld(t, us(onGitHub))
 	x.err0(gitsource.ErrTimeout)
 	x.sync()
-	if len(x.fakeGitHub.told) > 0 {
-		t.Errorf("told %v", x.fakeGitHub.told)
+	if len(x.reports) > 0 {
+		t.Errorf("reported %v", x.reports)
 	}
 }
 
@@ -188,8 +188,8 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	}
 	x.err = nil
 	x.sync()
-	if s := x.source().Status.CommitStatus; len(x.fakeGitHub.told) != 1 || s != nil {
-		t.Errorf("told %v, and the status says %+v", x.fakeGitHub.told, s)
+	if s := x.source().Status.CommitStatus; len(x.reports) != 1 || s != nil {
+		t.Errorf("reported %v, and the status says %+v", x.reports, s)
 	}
 }
 
