@@ -32,8 +32,8 @@ func commit(digit string) string { return strings.Repeat(digit, 40) }
 // reports is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
 type fakeGitHub struct {
 	reports []string
-	err  error
-	last rest.CommitReport
+	err     error
+	last    rest.CommitReport
 }
 
 func (g *fakeGitHub) ReportCommit(_ context.Context, repository, sha string, r rest.CommitReport) error {
