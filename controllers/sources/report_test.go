@@ -29,7 +29,7 @@ import (
 // commit is the sha1 of a revision of these tests.
 func commit(digit string) string { return strings.Repeat(digit, 40) }
 
-// reports is what GitHub was told, as REPOSITORY STATE TITLE ANNOTATIONS.
+// fakeGitHub keeps what it was told, as REPOSITORY STATE TITLE ANNOTATIONS.
 type fakeGitHub struct {
 	reports []string
 	err     error
