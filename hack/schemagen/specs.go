@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/ast/astutil"
@@ -37,6 +38,7 @@ func specDefinitions(dir string, plurals ...string) ([]byte, error) {
 		return nil, fmt.Errorf("adding imports: %w", err)
 	}
 	tidy(file)
+	nameStructs(file)
 	text, err := format.Node(file)
 	if err != nil {
 		return nil, err
@@ -119,6 +121,54 @@ func tidy(file *ast.File) {
 		}
 		return true
 	}, nil)
+}
+
+// nameStructs puts the struct of each optional field into a hidden definition: CUE expands a struct that is written in place for each object,
+// and one that is referred to only for those that have the field.
+func nameStructs(file *ast.File) {
+	var decls []ast.Decl
+	for _, decl := range file.Decls {
+		decls = append(decls, decl)
+		if field, ok := decl.(*ast.Field); ok {
+			decls = append(decls, structsOf("_"+labelName(field.Label), field.Value)...)
+		}
+	}
+	file.Decls = decls
+}
+
+// structsOf returns the definitions that take the place of structs in an expression; their names begin with prefix.
+func structsOf(prefix string, in ast.Expr) (definitions []ast.Decl) {
+	switch x := in.(type) {
+	case *ast.StructLit:
+		for _, element := range x.Elts {
+			if field, ok := element.(*ast.Field); ok {
+				definitions = append(definitions, structOfField(prefix, field)...)
+			}
+		}
+	case *ast.BinaryExpr:
+		definitions = append(structsOf(prefix, x.X), structsOf(prefix, x.Y)...)
+	case *ast.ListLit:
+		for _, element := range x.Elts {
+			if rest, ok := element.(*ast.Ellipsis); ok {
+				definitions = append(definitions, structsOf(prefix, rest.Type)...)
+			}
+		}
+	}
+	return definitions
+}
+
+func structOfField(prefix string, field *ast.Field) []ast.Decl {
+	label := labelName(field.Label)
+	name := prefix + strings.ToUpper(label[:min(1, len(label))]) + label[min(1, len(label)):]
+	inner := structsOf(name, field.Value)
+	literal, ok := field.Value.(*ast.StructLit)
+	if !ok || label == "" || field.Constraint != token.OPTION {
+		return inner
+	}
+	definition := &ast.Field{Label: ast.NewIdent(name), Value: literal}
+	ast.SetRelPos(definition, token.NewSection)
+	field.Value = ast.NewIdent(name)
+	return append([]ast.Decl{definition}, inner...)
 }
 
 func labelName(label ast.Label) string {
