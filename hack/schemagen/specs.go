@@ -161,14 +161,24 @@ func structOfField(prefix string, field *ast.Field) []ast.Decl {
 	label := labelName(field.Label)
 	name := prefix + strings.ToUpper(label[:min(1, len(label))]) + label[min(1, len(label)):]
 	inner := structsOf(name, field.Value)
-	literal, ok := field.Value.(*ast.StructLit)
-	if !ok || label == "" || field.Constraint != token.OPTION {
+	if !isStruct(field.Value) || label == "" || field.Constraint != token.OPTION {
 		return inner
 	}
-	definition := &ast.Field{Label: ast.NewIdent(name), Value: literal}
+	definition := &ast.Field{Label: ast.NewIdent(name), Value: field.Value}
 	ast.SetRelPos(definition, token.NewSection)
 	field.Value = ast.NewIdent(name)
 	return append([]ast.Decl{definition}, inner...)
+}
+
+// isStruct reports whether an expression is a struct, with or without a bound on its fields.
+func isStruct(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.StructLit:
+		return true
+	case *ast.BinaryExpr:
+		return x.Op == token.AND && (isStruct(x.X) || isStruct(x.Y))
+	}
+	return false
 }
 
 func labelName(label ast.Label) string {
