@@ -207,7 +207,7 @@ func (w *world) expectObjects(want map[string]string) {
 
 // expectReady checks the conditions, in short: Ready's status and reason, and which of
 // Stalled and Reconciling hold.
-func (w *world) expectReady(want string, text ...string) {
+func (w *world) expectReady(want string, texts ...string) {
 	w.t.Helper()
 	source := w.source()
 	ready := conditions.Get(source, v1alpha1.ReadyCondition)
@@ -223,7 +223,7 @@ func (w *world) expectReady(want string, text ...string) {
 	if got != want {
 		w.t.Errorf("conditions: got %q, want %q: %s", got, want, ready.Message)
 	}
-	for _, word := range text {
+	for _, word := range texts {
 		if !strings.Contains(ready.Message, word) {
 			w.t.Errorf("message lacks %q: %s", word, ready.Message)
 		}

@@ -157,11 +157,15 @@ func structsOf(prefix string, in ast.Expr) (definitions []ast.Decl) {
 	return definitions
 }
 
+// structOfField returns the definition that takes the place of a field's struct, if it is optional, and those within.
 func structOfField(prefix string, field *ast.Field) []ast.Decl {
 	label := labelName(field.Label)
-	name := prefix + strings.ToUpper(label[:min(1, len(label))]) + label[min(1, len(label)):]
+	if label == "" { // a pattern
+		return structsOf(prefix, field.Value)
+	}
+	name := prefix + strings.ToUpper(label[:1]) + label[1:]
 	inner := structsOf(name, field.Value)
-	if !isStruct(field.Value) || label == "" || field.Constraint != token.OPTION {
+	if field.Constraint != token.OPTION || !isStruct(field.Value) {
 		return inner
 	}
 	definition := &ast.Field{Label: ast.NewIdent(name), Value: field.Value}

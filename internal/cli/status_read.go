@@ -88,7 +88,7 @@ type listOf[T any] interface {
 	client.ObjectList
 }
 
-// pages lists objects, some at a time, and has each part taken.
+// pages lists objects, some at a time, and calls each with every part.
 func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
 	more, n := "", 0
 	for {

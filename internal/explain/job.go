@@ -316,7 +316,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, text string) {
 		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
 	case f.isREST():
 		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
-			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), runnersText(s.Runners))
+			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), RunnersText(s.Runners))
 	case n >= d.Announced:
 		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
 	case d.Announced == v1alpha1.UnboundedMax:
@@ -325,7 +325,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, text string) {
 		text = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
 	}
 	if waiting := f.waiting(); waiting > 0 {
-		text += fmt.Sprintf("; %d without a runner yet (%s)", waiting, runnersText(s.Runners))
+		text += fmt.Sprintf("; %d without a runner yet (%s)", waiting, RunnersText(s.Runners))
 	}
 	return false, text
 }

@@ -319,13 +319,13 @@ func (a *PoolAnswer) numbers(p *page) {
 	}
 	switch {
 	case a.Jobs == nil:
-		p.line(0, "%s %s; how many jobs isn't known.", has, runnersText(a.Runners))
+		p.line(0, "%s %s; how many jobs isn't known.", has, RunnersText(a.Runners))
 	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
 		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
 	case a.closed:
-		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), runnersText(a.Runners))
+		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), RunnersText(a.Runners))
 	default:
-		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), runnersText(a.Runners))
+		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), RunnersText(a.Runners))
 	}
 	if d == nil {
 		why := undecided(a.Template)
@@ -364,9 +364,7 @@ func (a *PoolAnswer) target() string {
 }
 
 // RunnersText says how many runners there are, and how many in each state.
-func RunnersText(c v1alpha1.RunnerCounts) string { return runnersText(c) }
-
-func runnersText(c v1alpha1.RunnerCounts) string {
+func RunnersText(c v1alpha1.RunnerCounts) string {
 	text := wording.Count(c.Total, "runner")
 	var parts []string
 	for _, s := range []struct {

@@ -331,14 +331,14 @@ func (c *cluster) run(d time.Duration) {
 func (c *cluster) describe() string {
 	var parts []string
 	for _, revision := range []string{"A", "B", "C"} {
-		var text []string
+		var texts []string
 		for _, s := range []v1alpha1.RunnerState{v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy} {
 			if n := c.count(revision, s); n > 0 {
-				text = append(text, fmt.Sprintf("%d %s", n, strings.ToLower(string(s))))
+				texts = append(texts, fmt.Sprintf("%d %s", n, strings.ToLower(string(s))))
 			}
 		}
-		if len(text) > 0 {
-			parts = append(parts, revision+": "+strings.Join(text, ", "))
+		if len(texts) > 0 {
+			parts = append(parts, revision+": "+strings.Join(texts, ", "))
 		}
 	}
 	ending := 0

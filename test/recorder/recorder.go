@@ -341,13 +341,13 @@ func (r *Recorder) conditions(ctx context.Context) (map[string][]string, error) 
 }
 
 // events of Corral, by object in the order in which they came, and how many are Warnings.
-func (r *Recorder) events(ctx context.Context) (of map[string][]string, warnings int, err error) {
+func (r *Recorder) events(ctx context.Context) (perObject map[string][]string, warnings int, err error) {
 	list := &eventsv1.EventList{}
 	if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 		return nil, 0, err
 	}
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
-	of = map[string][]string{}
+	perObject = map[string][]string{}
 	for _, e := range list.Items {
 		if e.ReportingController != "corral" || r.isAside(e.Regarding.Name) || r.Aside != "" && r.isChance(&e) {
 			continue
@@ -357,12 +357,12 @@ func (r *Recorder) events(ctx context.Context) (of map[string][]string, warnings
 			line += fmt.Sprintf(" (%d times)", e.Series.Count)
 		}
 		about := e.Regarding.Kind + " " + e.Regarding.Name
-		of[about] = append(of[about], line)
+		perObject[about] = append(perObject[about], line)
 		if e.Type == corev1.EventTypeWarning {
 			warnings++
 		}
 	}
-	return of, warnings, nil
+	return perObject, warnings, nil
 }
 
 // isChance says whether it depends on the moment that the event was told.
@@ -371,8 +371,8 @@ func (r *Recorder) isChance(e *eventsv1.Event) bool {
 }
 
 // log is what the controllers logged at the level info and above, by object.
-func (r *Recorder) log(quiet bool) (of map[string][]string, err error) {
-	of = map[string][]string{}
+func (r *Recorder) log(quiet bool) (perObject map[string][]string, err error) {
+	perObject = map[string][]string{}
 	for _, c := range r.Logs {
 		text, err := os.ReadFile(c.LogPath)
 		if err != nil {
@@ -387,11 +387,11 @@ func (r *Recorder) log(quiet bool) (of map[string][]string, err error) {
 				fields = map[string]any{"level": "none", "msg": string(bytes.TrimSpace(line))}
 			}
 			if about, said := readLine(fields); r.tells(about, said, quiet) {
-				of[about] = append(of[about], said)
+				perObject[about] = append(perObject[about], said)
 			}
 		}
 	}
-	return of, nil
+	return perObject, nil
 }
 
 // tells says whether a line of the log belongs to the tale.
@@ -450,9 +450,9 @@ func readLine(fields map[string]any) (about, said string) {
 }
 
 // byObject writes down what was told of each object; objects of which the same was told are written once.
-func (r *Recorder) byObject(of map[string][]string) string {
+func (r *Recorder) byObject(perObject map[string][]string) string {
 	var all []string
-	for about, lines := range of {
+	for about, lines := range perObject {
 		if strings.HasPrefix(about, "Runner ") {
 			slices.Sort(lines) // two controllers and the session tell of it at a time
 		} else {

@@ -82,13 +82,13 @@ func (q question) ask(args ...string) (answer, complaint string, code int) {
 }
 
 // says checks that an answer has some words.
-func (q question) says(args []string, text ...string) {
+func (q question) says(args []string, texts ...string) {
 	q.t.Helper()
 	answer, complaint, code := q.ask(args...)
 	if code != 0 || complaint != "" {
 		q.t.Errorf("%v: exit code %d: %s", args, code, complaint)
 	}
-	for _, word := range text {
+	for _, word := range texts {
 		if !strings.Contains(answer, word) {
 			q.t.Errorf("%v: %q is not in:\n%s", args, word, answer)
 		}

@@ -80,8 +80,9 @@ type situation struct {
 const (
 	// jobsRun is the first workflow run of a situation.
 	jobsRun = 9001
-	// brief is how long a job takes, so that GitHub tells of its start and its end one after the other.
-	brief = 2 * time.Second
+	// brief is how long a job takes, so that GitHub tells of its start and its end one after the other, and a controller on a busy machine
+	// logs between the two that the runner is busy.
+	brief = 4 * time.Second
 )
 
 func newSituation(t *testing.T, name string) *situation {

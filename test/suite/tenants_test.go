@@ -97,14 +97,14 @@ func (p *tenant) push(base, more string) string {
 }
 
 // refused waits until a commit isn't applied, for reasons that the message names.
-func (p *tenant) refused(commit string, text ...string) {
+func (p *tenant) refused(commit string, texts ...string) {
 	p.T.Helper()
 	waitSource(p.T, p.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
 		if ready == nil || ready.Status != metav1.ConditionFalse || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) {
 			return fmt.Errorf("commit %s: attempted %s, Ready %+v", commit, s.Status.LastAttemptedRevision, ready)
 		}
-		for _, word := range text {
+		for _, word := range texts {
 			if !strings.Contains(ready.Reason+": "+ready.Message, word) {
 				return fmt.Errorf("%q isn't in %s: %s", word, ready.Reason, ready.Message)
 			}
@@ -125,7 +125,7 @@ func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSou
 }
 
 // unready waits until one of ours isn't ready for a reason, and returns what is said.
-func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, text ...string) string {
+func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, texts ...string) string {
 	t.Helper()
 	var message string
 	eventually(t, func(ctx context.Context) error {
@@ -136,7 +136,7 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != reason {
 			return fmt.Errorf("%s: Ready is %+v, want %s", key, ready, reason)
 		}
-		for _, word := range text {
+		for _, word := range texts {
 			if !strings.Contains(ready.Message, word) {
 				return fmt.Errorf("%s: %q isn't in %q", key, word, ready.Message)
 			}
