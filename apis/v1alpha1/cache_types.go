@@ -30,8 +30,10 @@ const (
 	CacheHolderAnnotation = "corral.dev/cache-holder"
 	// CacheTakenAnnotation on a claim is when that runner took it, or let go of it if it had it for long.
 	CacheTakenAnnotation = "corral.dev/cache-taken"
-	// CacheAvoidAnnotation on a claim is until when no runner takes it, as it kept one from starting.
-	CacheAvoidAnnotation = "corral.dev/cache-avoid-until"
+	// CacheFailedAtAnnotation on a claim is when a runner with it last failed to start, and CacheFailedForAnnotation is the cause of that:
+	// Cache if the scheduler named its volume, or Slow if nothing says why.
+	CacheFailedAtAnnotation  = "corral.dev/cache-failed-at"
+	CacheFailedForAnnotation = "corral.dev/cache-failed-for"
 	// CacheClaimAnnotation on a pod names the claim that it mounts.
 	CacheClaimAnnotation = "corral.dev/cache-claim"
 )
@@ -75,7 +77,7 @@ type CacheSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 
-	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one until its startup deadline.
+	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one.
 	// +optional
 	OnMissing CacheMissing `json:"onMissing,omitempty"`
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,6 +158,65 @@ func TestAPoolWhoseRunnersWaitForClaimsTakesInNoMore(t *testing.T) {
 		if got := b.readyReason(); (got == "False CacheUnavailable: runner "+waiting.Name+": none is free") != (missing == v1alpha1.WaitForClaim) {
 			t.Errorf("%s: ready: %s", missing, got)
 		}
+	}
+}
+
+// block keeps a runner from having a pod for a cause.
+func (b *bench) block(r v1alpha1.Runner, cause v1alpha1.RunnerCause) {
+	b.t.Helper()
+	r.Status.Cause, r.Status.Reason = cause, "no room"
+	conditions.MarkFalse(&r, v1alpha1.ReadyCondition, v1alpha1.GitHubUnavailableReason, "no room")
+	must(b.t, b.Client.Status().Update(b.t.Context(), &r))
+}
+
+// Ready would turn True each time that a runner which GitHub does not register is replaced.
+func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 1
+	b.reconcile()
+	first := b.runners()[0]
+	b.block(first, v1alpha1.CauseGitHub)
+	b.now = b.now.Add(passing)
+	if b.reconcile(); b.readyReason() != "False GitHubUnavailable: runner "+first.Name+": no room" {
+		t.Fatalf("ready: %s", b.readyReason())
+	}
+	unready := b.readyReason()
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline) // it is given up, and another takes its place
+	b.reconcile()
+	replacement := b.runners()[1]
+	if got := b.readyReason(); got != unready || replacement.Name == first.Name {
+		t.Errorf("while runner %s is replaced by %s, ready: %s", first.Name, replacement.Name, got)
+	}
+	if b.reconcile(); b.readyReason() != unready {
+		t.Errorf("before the replacement is registered, ready: %s", b.readyReason())
+	}
+	b.run(replacement)
+	if b.reconcile(); !strings.HasPrefix(b.readyReason(), "True") {
+		t.Errorf("once the replacement runs, ready: %s", b.readyReason())
+	}
+}
+
+// It would wait for ever: only runners of the current template are made when there is room.
+func TestABlockedRunnerOfAFormerTemplateEnds(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 1
+	b.reconcile()
+	former := b.runners()[0]
+	b.block(former, v1alpha1.CauseQuota)
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
+	if b.reconcile(); len(b.runners()) != 1 || !b.runners()[0].DeletionTimestamp.IsZero() {
+		t.Fatalf("a blocked runner is replaced: %v", b.runners())
+	}
+	b.change(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"smaller"}]}}`)
+	})
+	b.reconcile()
+	b.reconcile()
+	all := b.runners()
+	if len(all) != 2 || all[0].DeletionTimestamp.IsZero() || all[1].Spec.Revision == former.Spec.Revision {
+		t.Errorf("runners %+v", all)
 	}
 }
 

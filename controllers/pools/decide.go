@@ -59,7 +59,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	case o.lastLimits() == nil: // nothing is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
 		if !d.loading {
-			d.notReady = notReady{v1alpha1.PolicyPendingReason, describe(d.failures)}
+			d.notReady = notReady{reason: v1alpha1.PolicyPendingReason, message: describe(d.failures)}
 		}
 	default:
 		accepted = policy.Scaling{}
@@ -73,14 +73,14 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
 	if in.Holds, d.circuit, probe = holdBack(o, d.step.Rest, in.Holds); d.circuit.Open() {
-		d.notReady = notReady{v1alpha1.RunnersFailingReason, d.circuit.String()}
+		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: d.circuit.String()}
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
 		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
 	}
 	if len(d.failures) > 0 && !d.loading {
-		d.notReady = d.notReady.or(notReady{v1alpha1.PolicyFailedReason, heldMessage(d.failures)})
+		d.notReady = d.notReady.or(notReady{reason: v1alpha1.PolicyFailedReason, message: heldMessage(d.failures)})
 	}
 	d.grant = grant(o, d.plan, in)
 	d.record = recordOf(o, d, accepted)

@@ -59,10 +59,35 @@ type healthMemory struct {
 	failures []v1alpha1.RunnerFailure
 	// retried is the last value of the annotation by which somebody asked for another attempt.
 	retried string
+	// notReady is what last kept a runner from having a pod.
+	notReady notReady
 }
 
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
-type notReady struct{ reason, message string }
+type notReady struct {
+	reason, message string
+	// runner is the name of the runner that shows it; "" if no runner does.
+	runner string
+}
+
+// carry returns n if nothing contradicts it yet: the runner that showed it is being replaced, and its replacement has no pod yet. Otherwise
+// Ready would turn True each time that a runner is given up.
+func (n notReady) carry(list runnerList) notReady {
+	shows := slices.IndexFunc(list, func(x observed) bool { return x.runner.Name == n.runner })
+	if n.reason == "" || shows >= 0 && list[shows].waits() && !list[shows].isEnding() {
+		return notReady{} // the runner came further
+	}
+	next := slices.IndexFunc(list, func(x observed) bool {
+		return x.verdict.State == v1alpha1.RunnerPending && !x.isEnding() && !x.hasPod
+	})
+	switch {
+	case next >= 0:
+		n.runner = list[next].runner.Name
+	case shows < 0:
+		return notReady{}
+	}
+	return n
+}
 
 // denied holds a pool back whose template policies deny.
 var denied = scaling.Hold{Reason: "policies deny the template"}
@@ -100,6 +125,8 @@ func checkHealth(o observation, results runners.Results) health {
 	h.holds = append(h.holds, admitted...)
 	registration, wait := checkRegistration(o.runners, o.now)
 	h.notReady = registration.or(quota).or(claims)
+	h.notReady = h.notReady.or(o.memory.health.notReady.carry(o.runners))
+	h.memory.notReady = h.notReady
 	h.lookAgain = soonest(c.next, wait)
 	if len(left) > 0 {
 		h.lookAgain = soonest(h.lookAgain, runners.SuspectInterval)
@@ -242,6 +269,10 @@ func (o observation) succeeded(c scaling.Circuit) bool {
 
 // isWell reports whether a runner that is idle is in good health, as far as what others failed of goes.
 func (o observation) isWell(c scaling.Circuit, x observed) bool {
+	if c.Cause == v1alpha1.CauseNeverConnected && !o.memory.health.counts {
+		// GitHub counts no runners here. One that does not connect is found by the next listing after its deadline.
+		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect()+runners.ListedWithin
+	}
 	if c.Cause == v1alpha1.CauseNeverConnected {
 		return o.memory.health.connected[x.runner.Name]
 	}
@@ -285,7 +316,7 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 	admitted := list.live()
 	var waiting *v1alpha1.Runner
 	for _, x := range list {
-		if x.runner.Status.Cause == cause && x.verdict.State == v1alpha1.RunnerPending && slices.Contains(sources, x.runner.Spec.Revision) {
+		if x.runner.Status.Cause == cause && x.verdict.State == v1alpha1.RunnerPending && !x.isEnding() && slices.Contains(sources, x.runner.Spec.Revision) {
 			waiting = x.runner
 			admitted--
 		}
@@ -294,7 +325,7 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 		return nil, notReady{}
 	}
 	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf(admits, admitted)}},
-		notReady{reason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason)}
+		notReady{reason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason), waiting.Name}
 }
 
 // checkRegistration returns why GitHub registers no runners, or the time after which the status says so.
@@ -315,7 +346,7 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 		case v1alpha1.ProgressingWithRetryReason:
 			reason = v1alpha1.GitHubUnavailableReason
 		}
-		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason)}, wait
+		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason), x.runner.Name}, wait
 	}
 	return notReady{}, wait
 }

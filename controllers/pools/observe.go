@@ -123,7 +123,8 @@ type observed struct {
 	runner  *v1alpha1.Runner
 	verdict poolstatus.Assessment
 	// node that its pod is on; "" for none.
-	node string
+	node   string
+	hasPod bool
 	retirement
 }
 
@@ -200,7 +201,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, 
 		present[runner.Name] = true
 		x := observed{runner: runner, verdict: r.stateOf(runner, podOf[runner.Name], o), retirement: r.retirementOf(runner, o)}
 		if pod := podOf[runner.Name]; pod != nil {
-			x.node = pod.Spec.NodeName
+			x.node, x.hasPod = pod.Spec.NodeName, podspec.BelongsTo(pod, runner)
 		}
 		list = append(list, x)
 	}

@@ -48,6 +48,7 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	})
 	if in.Demand.Known {
 		step.End = append(step.End, o.strays()...)
+		step.End = append(step.End, o.blockedOutdated(step)...)
 	}
 	step.LookAgain = soonest(step.LookAgain, next, o.nextRetirement())
 	return step
@@ -138,6 +139,17 @@ func (o observation) strays() []string {
 	names := slices.Sorted(maps.Keys(o.retiring()))
 	for _, x := range o.runners {
 		if x.waits() && !x.isEnding() && !slices.Contains(names, x.runner.Name) && o.isStray(x.runner) {
+			names = append(names, x.runner.Name)
+		}
+	}
+	return names
+}
+
+// blockedOutdated names the runners of former templates that wait for room: runners of the new one may need less, and would wait behind them.
+func (o observation) blockedOutdated(step rollout.Plan) (names []string) {
+	for _, x := range o.runners {
+		isMade := x.runner.Spec.Revision == step.Rest || x.runner.Spec.Revision == o.template.revision
+		if x.verdict.Blocked && !isMade && !x.isEnding() && !slices.Contains(step.End, x.runner.Name) {
 			names = append(names, x.runner.Name)
 		}
 	}

@@ -233,8 +233,10 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 		if spec := p.pool.Spec.Cache; spec != nil && p.Now().Sub(x.Taken) >= spec.GetTimeToLive()/2 {
 			return p.claims().renew(ctx, x, p.runner, p.Now())
 		}
-	case claims.Avoid:
-		return p.claims().avoid(ctx, x, p.Now().Add(claims.AvoidFor))
+	case claims.Condemn:
+		return p.claims().blame(ctx, x, v1alpha1.CauseCache, p.Now())
+	case claims.Suspect:
+		return p.claims().blame(ctx, x, v1alpha1.CauseSlow, p.Now())
 	case claims.Delete:
 		return p.claims().delete(ctx, x, p.Reporter, p.runner, why)
 	}

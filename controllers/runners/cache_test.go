@@ -502,7 +502,7 @@ func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
 	for range 3 {
 		b.reconcile()
 	}
-	if b.runner() != nil || b.claim(0).Annotations[v1alpha1.CacheAvoidAnnotation] == "" {
+	if b.runner() != nil || b.claim(0).Annotations[v1alpha1.CacheFailedAtAnnotation] == "" {
 		t.Fatalf("it isn't replaced: %+v, claim %+v", b.runner(), b.claim(0))
 	}
 	mounts := func(name string) string {
@@ -512,7 +512,7 @@ func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
 	if got := mounts("linux-b"); got != "" || !strings.Contains(b.allEvents(), "new ones get no volume") {
 		t.Errorf("the next runner has %q", got)
 	}
-	b.now = b.now.Add(claims.AvoidFor)
+	b.now = b.now.Add(claims.BlameFor)
 	if first, second := mounts("linux-c"), mounts("linux-d"); first != "corral-cache-linux-0" || second != "" {
 		t.Errorf("later, two have %q and %q", first, second)
 	}

@@ -83,10 +83,8 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	if x.Taken.IsZero() {
 		x.Taken = object.CreationTimestamp.Time
 	}
-	avoid := timeOf(object, v1alpha1.CacheAvoidAnnotation)
-	if x.Failed = !avoid.IsZero(); !x.Taken.After(avoid.Add(-claims.AvoidFor)) { // else it was taken since
-		x.Avoid = avoid
-	}
+	x.FailedAt = timeOf(object, v1alpha1.CacheFailedAtAnnotation)
+	x.Proved = object.Annotations[v1alpha1.CacheFailedForAnnotation] == string(v1alpha1.CauseCache)
 	owner := metav1.GetControllerOf(object)
 	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
 	x.Unbound, x.Lost = object.Status.Phase == corev1.ClaimPending, object.Status.Phase == corev1.ClaimLost
@@ -241,11 +239,12 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 	return nil
 }
 
-// avoid has no runner take a claim for a while.
-func (c Claims) avoid(ctx context.Context, x PoolClaim, until time.Time) error {
-	avoided := x.object.DeepCopy()
-	avoided.Annotations[v1alpha1.CacheAvoidAnnotation] = until.UTC().Format(time.RFC3339)
-	return c.replace(ctx, x, avoided)
+// blame records on a claim that a runner with it did not start, and the cause.
+func (c Claims) blame(ctx context.Context, x PoolClaim, cause v1alpha1.RunnerCause, now time.Time) error {
+	blamed := x.object.DeepCopy()
+	metav1.SetMetaDataAnnotation(&blamed.ObjectMeta, v1alpha1.CacheFailedAtAnnotation, now.UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&blamed.ObjectMeta, v1alpha1.CacheFailedForAnnotation, string(cause))
+	return c.replace(ctx, x, blamed)
 }
 
 // renew has a claim's time to live begin now, at the end of its holder.

@@ -35,6 +35,8 @@ const (
 	// of them; restInterval while it has none of ours.
 	collectInterval, restInterval = time.Minute, 10 * time.Minute
 	collectSize                   = 500
+	// ListedWithin is within which time the list shows a runner that is not connected, unless there are very many.
+	ListedWithin = 2 * collectInterval
 	// justNow is how young a runner is that the list may have missed.
 	justNow = 30 * time.Second
 	// leakAfter is how long a registration with our mark and without a Runner is left alone: the

@@ -86,7 +86,7 @@ func (p pass) jobOver() bool {
 // things to put away. GitHub often tells of a job's end before the node tells of the container's, so it may not
 // be seen running, or at all, yet.
 func (p pass) containerTime() time.Duration {
-	hasPod := p.pod != nil || p.memory.pod.created
+	hasPod := p.pod != nil || !p.memory.pod.created.IsZero()
 	if !hasPod || p.runner.Status.EndedAt != nil || !p.jobOver() {
 		return 0
 	}

@@ -56,8 +56,9 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 const (
 	// SuspectInterval is the least time between two looks at one runner's registration.
 	SuspectInterval = time.Minute
-	// suspectLongest is that time for one that was found in good health again and again: GitHub's counts are wrong for hours.
-	suspectLongest = 16 * time.Minute
+	// suspectLongest is that time for a runner that was found online again and again: GitHub's counts can be wrong for hours. It also bounds
+	// how long a runner that lost its connection meanwhile counts as idle.
+	suspectLongest = 4 * time.Minute
 	// suspectLeast is how many of a pool's runners are looked at in that least time, if any is missing: to look
 	// at one at a time would take hours among many.
 	suspectLeast = 10
@@ -92,7 +93,7 @@ type runnerMemory struct {
 
 // podMemory is what this process did about a runner's pod.
 type podMemory struct {
-	created bool      // and not in the cache yet
+	created time.Time // when it was, while the cache doesn't show it
 	deleted types.UID // of the pod whose deletion was asked for
 	stopped time.Time // when it was asked to end, without its deletion
 }
@@ -377,8 +378,13 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	defer m.mu.Unlock()
 	before = m.suspects[key]
 	now := before
-	if now.offline = known.offline; known.online {
-		now.wasOnline, now.pause = true, min(suspectLongest, 2*max(now.pause, SuspectInterval/2))
+	now.offline = known.offline
+	switch {
+	case known.online:
+		now.wasOnline = true
+		now.pause = min(suspectLongest, 2*max(now.pause, SuspectInterval/2))
+	case known.offline: // the second look that proves it comes soon
+		now.pause = 0
 	}
 	m.suspects[key] = now
 	return before

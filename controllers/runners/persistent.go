@@ -74,7 +74,7 @@ func (m *Memory) learnRegistration(key types.NamespacedName, uid types.UID, id i
 
 // hasToken reports whether a persistent runner needs no token: it has one, or had its pod.
 func (p pass) hasToken() bool {
-	return p.memory.persistent.hasToken || p.memory.pod.created || p.pod != nil || p.runner.Status.StartedAt != nil
+	return p.memory.persistent.hasToken || !p.memory.pod.created.IsZero() || p.pod != nil || p.runner.Status.StartedAt != nil
 }
 
 // clearName removes what is registered under the name of a persistent runner that is yet to register: the runner would take it over.

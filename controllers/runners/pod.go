@@ -26,8 +26,11 @@ const refusalRetry = 10 * time.Second
 
 // createPod creates the runner's pod unless it has one or had one.
 func (p pass) createPod(ctx context.Context) error {
-	if p.pod != nil || p.memory.pod.created || p.runner.Status.StartedAt != nil {
+	if p.pod != nil || p.runner.Status.StartedAt != nil {
 		return nil
+	}
+	if !p.memory.pod.created.IsZero() {
+		return p.findCreated(ctx)
 	}
 	template, digest, err := p.template(ctx)
 	if err != nil {
@@ -177,9 +180,28 @@ func (p pass) adoptPod(ctx context.Context) error {
 	return nil
 }
 
+// podShown is how long the cache may take to show a pod before the API server is asked.
+const podShown = 10 * time.Second
+
+// findCreated looks for a pod that was created and that the cache has not shown for a while. If it is gone, somebody deleted it at once.
+func (p pass) findCreated(ctx context.Context) error {
+	if p.Now().Sub(p.memory.pod.created) < podShown {
+		return nil
+	}
+	err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.runner), &corev1.Pod{})
+	if apierrors.IsNotFound(err) {
+		return &conflictError{v1alpha1.CauseRemoved, "its pod was deleted before it ran"}
+	}
+	if err != nil {
+		return fmt.Errorf("reading the pod: %w", err)
+	}
+	p.memory.pod.created = p.Now()
+	return nil
+}
+
 // podCreated notes that the runner has a pod that the cache doesn't show yet.
 func (p pass) podCreated() {
-	p.memory.pod.created = true
+	p.memory.pod.created = p.Now()
 	p.Memory.endStart(p.memory)
 }
 

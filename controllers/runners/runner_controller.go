@@ -149,11 +149,11 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	if err != nil {
 		return pass{}, err
 	}
-	if pod != nil || memory.pod.created || !runner.DeletionTimestamp.IsZero() {
+	if pod != nil || !memory.pod.created.IsZero() || !runner.DeletionTimestamp.IsZero() {
 		r.Memory.endStart(memory)
 	}
 	if pod != nil {
-		memory.pod.created, memory.claim.seen = false, true
+		memory.pod.created, memory.claim.seen = time.Time{}, true
 		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
 		r.Memory.claims.podShown(client.ObjectKey{Namespace: pod.Namespace, Name: memory.claim.name}, runner.UID)
 	}
@@ -322,6 +322,8 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 		p.reportFailure(state)
 	case startErr != nil:
 		return startErr
+	case state.Blocked: // it was, until its pod was created
+		return kube.Progress(podShown, "%s: %s", state.State, state.Reason)
 	case state.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), "%s: %s", state.State, state.Reason)
 	case state.State != v1alpha1.RunnerFinished || state.Settling:

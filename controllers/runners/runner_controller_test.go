@@ -468,7 +468,7 @@ func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
 	}
 	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline)
 	b.reconcile()
-	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, "after its creation: "+text) {
+	if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || !strings.HasSuffix(s.Reason, ": "+text) {
 		t.Errorf("it is given up: %+v", s)
 	}
 }
@@ -700,11 +700,14 @@ func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 			looks++
 		}
 	}
-	if looks > 8 {
+	if looks > 17 {
 		t.Errorf("%d looks in an hour", looks)
 	}
 	if before := m.looked(key, &registered{offline: true}); !before.wasOnline {
 		t.Error("it isn't known that it was online")
+	}
+	if m.Suspect(key, false, now.Add(SuspectInterval)); !m.popSuspicion(key) {
+		t.Error("once it is offline, the look that proves it doesn't come soon")
 	}
 }
 

@@ -16,14 +16,15 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// AvoidFor is how long a claim is left alone that kept a runner from starting: other claims have their turn.
-const AvoidFor = 10 * time.Minute
+// BlameFor is how long a claim stays blamed after a runner with it did not start.
+const BlameFor = 10 * time.Minute
 
-// maxAvoided is how many claims that kept runners from starting lately tell of the others: no zone of theirs has nodes.
-const maxAvoided = 3
+// maxProved is how many claims may be proved guilty before claims that were last used before them are distrusted too: their zone may
+// have no nodes.
+const maxProved = 3
 
-// retryEach is the time between claims that are tried although they are left alone.
-const retryEach = time.Minute
+// probeInterval is the time between attempts with claims that are proved guilty or distrusted.
+const probeInterval = time.Minute
 
 // Claim is one claim of a cache.
 type Claim struct {
@@ -39,9 +40,11 @@ type Claim struct {
 	Leaving bool
 	// LeavesBy is by when one in use should be free, as its holder has ended; zero if it hasn't.
 	LeavesBy time.Time
-	// Failed is true of one that ever kept a runner from starting; Avoid is until when no runner takes it for that.
-	Failed bool
-	Avoid  time.Time
+	// FailedAt is when a runner with the claim last failed to start; zero if none did. Proved is true if the scheduler named the claim's
+	// volume as what kept the pod from a node. Otherwise the runner only missed its startup deadline: a slow cluster looks the same, so such
+	// a claim is merely tried last.
+	FailedAt time.Time
+	Proved   bool
 	// Ending is true of one that is being deleted; Unbound of one that has no volume yet; Lost of one whose volume is gone.
 	Ending, Unbound, Lost bool
 	// Orphan is true of one that no pool owns: Kubernetes deletes it with none.
@@ -64,9 +67,12 @@ type Choice struct {
 	Ended bool
 }
 
-// Choose returns the claim for a runner: its own, else the free one that was used last, as its contents are the newest, else
-// a new one within the bound. While many kept runners from starting, it takes none but those that were taken since: a new one has its
-// volume where there are nodes. While new ones get no volume, and runners may start without, it makes none, and one runner at a time tries one that failed before.
+// Choose returns the claim for a runner. In order of preference: the claim that the runner already has, the free claim that was used last,
+// as its contents are the newest, a new claim within the bound, and then, if runners must not start without a claim, one that is blamed.
+// Blame therefore delays a pool, but never leaves it without runners.
+//
+// While several claims are proved guilty, only claims that were taken since are reused: a new claim gets its volume where there are nodes.
+// While new claims get no volume and runners may start without one, Choose makes none, and one runner at a time tries one that failed before.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
 	noVolumes, mayReuse := lacksVolumes(spec, all), reusable(spec, all, now)
 	best, made := -1, map[int]bool{}
@@ -89,11 +95,11 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	return chooseAtBound(spec, all, now)
 }
 
-// reusable reports which claims may be used again, as Choose says.
+// reusable reports which claims may be used again without a second thought.
 func reusable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
-	since, noVolumes, isTried := failedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
+	since, noVolumes, isTried := provedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	return func(c Claim) bool {
-		return isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || c.Failed && !isTried)
+		return isFree(spec, c, now) && !c.Taken.Before(since) && (!c.Unbound || !noVolumes || !c.FailedAt.IsZero() && !isTried)
 	}
 }
 
@@ -107,43 +113,66 @@ func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
 	return -1
 }
 
-// chooseAtBound is for when no claim is free and no more may be made.
+// chooseAtBound chooses when no claim is free without blame and no more may be made.
 func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice {
-	if again := retry(spec, all, now); again >= 0 {
-		return Choice{Use: all[again].Name, Make: -1}
+	if last := lastResort(spec, all, now); last >= 0 {
+		return Choice{Use: all[last].Name, Make: -1}
 	}
 	left := func(c Claim) bool { return c.Ending || c.InUse && c.Leaving }
 	ended := func(c Claim) bool {
-		return now.Before(c.LeavesBy) && fits(spec, c) && !c.Ending && !now.Before(c.Avoid)
+		return now.Before(c.LeavesBy) && fits(spec, c) && !c.Ending && !c.isBlamed(now)
 	}
 	return Choice{
 		Make: -1, Missing: missing(spec, all, now), Soon: slices.ContainsFunc(all, left), Ended: slices.ContainsFunc(all, ended),
 	}
 }
 
-// retry returns one of the claims that are left alone, where runners do without none and none in use will come free: what kept runners
-// from starting may be over. One is tried each retryEach, from the last failure on. -1 for none.
-func retry(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
+// lastResort returns the blamed claim to try where runners must not start without one; -1 for none. Suspects come first, at once and
+// the one with the oldest blame first. Claims that are proved guilty or distrusted follow, one attempt each probeInterval.
+func lastResort(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	if spec.GetOnMissing() != v1alpha1.WaitForClaim {
 		return -1
 	}
-	_, failed := failures(all, now)
-	best, last := -1, failed
+	since, last := provedAt(all, now), lastProved(all, now)
+	suspect, probe := -1, -1
 	for i, c := range all {
 		switch {
-		case c.InUse && c.Taken.Before(failed):
-			return -1
 		case c.InUse:
-			last = later(last, c.Taken) // it was tried
-		case fits(spec, c) && !c.Ending && (best < 0 || cmp.Or(c.Avoid.Compare(all[best].Avoid), all[best].Taken.Compare(c.Taken)) < 0):
-			best = i
+			if c.wasProbe() {
+				last = later(last, c.Taken)
+			}
+		case !fits(spec, c) || c.Ending:
+		case !c.isProved(now) && !c.Taken.Before(since):
+			if suspect < 0 || triedBefore(c, all[suspect]) {
+				suspect = i
+			}
+		case probe < 0 || triedBefore(c, all[probe]):
+			probe = i
 		}
 	}
-	if now.Sub(last) < retryEach {
-		return -1
+	if suspect < 0 && now.Sub(last) >= probeInterval {
+		return probe
 	}
-	return best
+	return suspect
 }
+
+// triedBefore reports whether a is tried before b: the older blame first, then the newer contents.
+func triedBefore(a, b Claim) bool {
+	return cmp.Or(a.FailedAt.Compare(b.FailedAt), b.Taken.Compare(a.Taken)) < 0
+}
+
+// isBlamed reports whether the last runner with the claim failed to start, not long ago.
+func (c Claim) isBlamed(now time.Time) bool {
+	return !c.FailedAt.IsZero() && !c.Taken.After(c.FailedAt) && now.Before(c.FailedAt.Add(BlameFor))
+}
+
+// wasProbe reports whether the claim was blamed when its holder took it.
+func (c Claim) wasProbe() bool {
+	return c.Taken.After(c.FailedAt) && c.Taken.Before(c.FailedAt.Add(BlameFor))
+}
+
+// isProved reports whether the scheduler named the claim as what kept a runner from starting.
+func (c Claim) isProved(now time.Time) bool { return c.Proved && c.isBlamed(now) }
 
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
@@ -152,12 +181,28 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// failedAt is when a claim last kept a runner from starting, if several did lately; zero otherwise.
-func failedAt(all []Claim, now time.Time) time.Time {
-	if avoided, last := failures(all, now); avoided >= maxAvoided {
-		return last
+// provedAt is when the last claim was proved guilty, if several are; zero otherwise.
+func provedAt(all []Claim, now time.Time) time.Time {
+	proved := 0
+	for _, c := range all {
+		if !c.Ending && c.isProved(now) {
+			proved++
+		}
 	}
-	return time.Time{}
+	if proved < maxProved {
+		return time.Time{}
+	}
+	return lastProved(all, now)
+}
+
+// lastProved is when the last claim was proved guilty; zero if none is.
+func lastProved(all []Claim, now time.Time) (last time.Time) {
+	for _, c := range all {
+		if !c.Ending && c.isProved(now) {
+			last = later(last, c.FailedAt)
+		}
+	}
+	return last
 }
 
 // lacksVolumes reports whether new claims are of no use. Who waits for one all the same loses nothing by trying.
@@ -166,24 +211,13 @@ func lacksVolumes(spec *v1alpha1.CacheSpec, all []Claim) bool {
 }
 
 // lacksVolume reports whether the claim kept a runner from starting and has no volume still: another new one would, too.
-func (c Claim) lacksVolume() bool { return c.Unbound && c.Failed && !c.Ending }
+func (c Claim) lacksVolume() bool { return c.Unbound && !c.FailedAt.IsZero() && !c.Ending }
 
 // isTried reports whether a runner tries such a claim again.
 func (c Claim) isTried() bool { return c.lacksVolume() && c.InUse }
 
-// failures counts the claims that kept a runner from starting lately, and says when one last did.
-func failures(all []Claim, now time.Time) (avoided int, last time.Time) {
-	for _, c := range all {
-		if !c.Ending && now.Before(c.Avoid) {
-			avoided++
-			last = later(last, c.Avoid.Add(-AvoidFor))
-		}
-	}
-	return avoided, last
-}
-
 func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
-	return fits(spec, c) && !c.Ending && !c.InUse && !now.Before(c.Avoid)
+	return fits(spec, c) && !c.Ending && !c.InUse && !c.isBlamed(now)
 }
 
 // fits says whether a claim is one that the pool declares and owns, and has a volume.
@@ -197,21 +231,21 @@ func newer(a, b Claim) bool {
 
 // missing counts what keeps claims from being free.
 func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
-	var inUse, avoided, ending, free int
+	var inUse, blamed, ending, free int
 	for _, c := range all {
 		switch {
 		case c.Ending:
 			ending++
 		case c.InUse:
 			inUse++
-		case now.Before(c.Avoid):
-			avoided++
+		case c.isBlamed(now):
+			blamed++
 		case isFree(spec, c, now):
 			free++
 		}
 	}
 	text := fmt.Sprintf("none of at most %d claims is free: %d in use, %d kept a runner from starting lately, %d being deleted",
-		spec.MaxClaims, inUse, avoided, ending)
+		spec.MaxClaims, inUse, blamed, ending)
 	if lacksVolumes(spec, all) {
 		text += "; new ones get no volume"
 	} else if free > 0 {

@@ -43,11 +43,11 @@ func TestChoose(t *testing.T) {
 		"not one that no pool owns":       {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Orphan = true })}, claims.Choice{Make: 1}},
 		"not one above the bound":         {[]claims.Claim{free(3, 0)}, claims.Choice{Make: 0}},
 		"not one that kept a runner from starting": {
-			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now.Add(time.Second) })}, claims.Choice{Make: 1},
+			[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Taken, c.FailedAt = ago(time.Hour), ago(claims.BlameFor-time.Second) })}, claims.Choice{Make: 1},
 		},
-		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Avoid = now })}, claims.Choice{Use: "a", Make: -1}},
+		"that one again, later": {[]claims.Claim{with(free(0, 0), func(c *claims.Claim) { c.Taken, c.FailedAt = ago(time.Hour), ago(claims.BlameFor) })}, claims.Choice{Use: "a", Make: -1}},
 		"none at the bound": {
-			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.Avoid = now.Add(1) })},
+			[]claims.Claim{with(free(0, 0), inUse), with(free(1, 0), func(c *claims.Claim) { c.Ending = true }), with(free(2, 0), func(c *claims.Claim) { c.FailedAt = ago(0) })},
 			claims.Choice{Make: -1, Missing: "none of at most 3 claims is free: 1 in use, 1 kept a runner from starting lately, 1 being deleted", Soon: true},
 		},
 		"none, until a runner is gone that ends": {
@@ -84,7 +84,7 @@ func TestChoose(t *testing.T) {
 func TestChooseAfterManyFailures(t *testing.T) {
 	spec, avoided := &v1alpha1.CacheSpec{MaxClaims: 6}, func(n int) (all []claims.Claim) {
 		for i := range n {
-			all = append(all, claims.Claim{Name: string(rune('a' + i)), Number: i, Holder: "gone", Taken: ago(time.Hour), Avoid: now.Add(claims.AvoidFor - time.Minute)})
+			all = append(all, claims.Claim{Name: string(rune('a' + i)), Number: i, Holder: "gone", Taken: ago(time.Hour), FailedAt: ago(time.Minute), Proved: true})
 		}
 		return all
 	}
@@ -117,9 +117,9 @@ func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
 		change(&c)
 		return c
 	}
-	failed := func(c *claims.Claim) { c.Failed, c.Avoid = true, now.Add(time.Minute) }
-	again := func(c *claims.Claim) { c.Failed = true }
-	tried := func(c *claims.Claim) { c.Failed, c.InUse = true, true }
+	failed := func(c *claims.Claim) { c.FailedAt = ago(claims.BlameFor - time.Minute) }
+	again := func(c *claims.Claim) { c.FailedAt = ago(claims.BlameFor) }
+	tried := func(c *claims.Claim) { c.FailedAt, c.InUse = ago(claims.BlameFor), true }
 	unused := func(*claims.Claim) {}
 	bound := func(c *claims.Claim) { c.Unbound = false }
 	missing := func(counts string) claims.Choice {
@@ -149,32 +149,48 @@ func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
 	}
 }
 
-// Nodes that are slow for a while make every claim one that is left alone.
-func TestWhoWaitsForAClaimTriesOneThatIsLeftAloneEachMinute(t *testing.T) {
+// Where runners must not start without a claim, blame delays them but never leaves the pool without runners.
+func TestChooseTriesBlamedClaimsLast(t *testing.T) {
 	spec := &v1alpha1.CacheSpec{MaxClaims: 3, OnMissing: v1alpha1.WaitForClaim}
-	failed := func(number int, before time.Duration) claims.Claim {
-		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(before + 10*time.Second), Avoid: now.Add(claims.AvoidFor - before)}
+	failed := func(number int, before time.Duration, proved bool) claims.Claim {
+		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(before + 10*time.Second), FailedAt: ago(before), Proved: proved}
 	}
+	proved := func(number int, before time.Duration) claims.Claim { return failed(number, before, true) }
+	suspect := func(number int, before time.Duration) claims.Claim { return failed(number, before, false) }
 	inUse := func(number int, taken time.Duration) claims.Claim {
 		return claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "other", Taken: ago(taken), InUse: true}
 	}
+	probing := func(number int, taken time.Duration) claims.Claim {
+		c := inUse(number, taken)
+		c.FailedAt = ago(taken + time.Minute)
+		return c
+	}
 	without := *spec
 	without.OnMissing = v1alpha1.StartWithout
+	min := time.Minute
 	for name, tc := range map[string]struct {
 		spec *v1alpha1.CacheSpec
 		all  []claims.Claim
 		want string
 	}{
-		"too soon":                         {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 59*time.Second), failed(2, 2*time.Minute)}, ""},
-		"the one that failed first":        {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, time.Minute), failed(2, 3*time.Minute)}, "c"},
-		"others are being tried":           {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, 59*time.Second)}, ""},
-		"another was, and still is in use": {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, time.Minute)}, "a"},
-		"one in use will come free":        {spec, []claims.Claim{failed(0, 2*time.Minute), failed(1, 2*time.Minute), inUse(2, time.Hour)}, ""},
-		"its runners start without one":    {&without, []claims.Claim{failed(0, 2*time.Minute), failed(1, time.Minute), failed(2, 3*time.Minute)}, ""},
-		"all are in use":                   {spec, []claims.Claim{inUse(0, time.Hour), inUse(1, time.Hour), inUse(2, time.Minute)}, ""},
+		"proved, too soon":                     {spec, []claims.Claim{proved(0, 2*min), proved(1, min-1), proved(2, 2*min)}, ""},
+		"proved, the one that failed first":    {spec, []claims.Claim{proved(0, 2*min), proved(1, min), proved(2, 3*min)}, "c"},
+		"proved, another is being tried":       {spec, []claims.Claim{proved(0, 2*min), proved(1, 2*min), probing(2, min-1)}, ""},
+		"proved, another was tried and serves": {spec, []claims.Claim{proved(0, 2*min), proved(1, 2*min), probing(2, min)}, "a"},
+		"proved, an idle runner keeps one":     {spec, []claims.Claim{proved(0, 2*min), proved(1, 2*min), inUse(2, time.Hour)}, "a"},
+		"proved, short jobs use the others":    {spec, []claims.Claim{proved(0, 2*min), proved(1, 2*min), inUse(2, time.Second)}, "a"},
+		"suspects, at once":                    {spec, []claims.Claim{suspect(0, 0), suspect(1, 2*time.Second), inUse(2, time.Hour)}, "b"},
+		"a suspect before a proved one":        {spec, []claims.Claim{proved(0, 9*min), suspect(1, 0), proved(2, 9*min)}, "b"},
+		"another claim before a suspect":       {spec, []claims.Claim{suspect(0, 0), suspect(1, 0)}, "new"},
+		"runners start without one":            {&without, []claims.Claim{proved(0, 2*min), suspect(1, min), proved(2, 3*min)}, ""},
+		"all are in use":                       {spec, []claims.Claim{inUse(0, time.Hour), inUse(1, time.Hour), inUse(2, min)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := claims.Choose(tc.spec, tc.all, "me", now); got.Use != tc.want || (got.Missing == "") != (tc.want != "") {
+			got := claims.Choose(tc.spec, tc.all, "me", now)
+			if got.Make >= 0 {
+				got.Use = "new"
+			}
+			if got.Use != tc.want || (got.Missing == "") != (tc.want != "") {
 				t.Errorf("%+v, want %q", got, tc.want)
 			}
 		})
@@ -221,8 +237,9 @@ func TestFateOf(t *testing.T) {
 		"nobody knows":                        {claims.Ending{}, claims.Delete},
 		"never started":                       {claims.Ending{Known: true}, claims.Keep},
 		"a bad image":                         {claims.Ending{Known: true, Cause: v1alpha1.CauseImagePull}, claims.Keep},
-		"a volume of another zone":            {claims.Ending{Known: true, Cause: v1alpha1.CauseCache}, claims.Avoid},
-		"a volume that isn't attached":        {claims.Ending{Known: true, Cause: v1alpha1.CauseSlow}, claims.Avoid},
+		"a volume of another zone":            {claims.Ending{Known: true, Cause: v1alpha1.CauseCache}, claims.Condemn},
+		"a volume that isn't attached":        {claims.Ending{Known: true, Cause: v1alpha1.CauseSlow}, claims.Suspect},
+		"a zone without room":                 {claims.Ending{Known: true, Cause: v1alpha1.CauseUnschedulable}, claims.Suspect},
 		"has a job, its node tells nothing":   {claims.Ending{Known: true, HasJob: true}, claims.Delete},
 		"had a job, its node tells nothing":   {claims.Ending{Known: true, HasJob: true, JobOver: true, LetGo: true}, claims.Delete},
 		"its job is over, nothing else known": {claims.Ending{Known: true, JobOver: true, LetGo: true}, claims.Delete},

@@ -27,8 +27,10 @@ type Fate string
 const (
 	// Keep leaves the claim for the next runner.
 	Keep Fate = "Keep"
-	// Avoid leaves it, and lets no runner have it for a while.
-	Avoid Fate = "Avoid"
+	// Condemn leaves it, and lets no runner have it for a while: the scheduler named its volume as what kept the runner from a node.
+	Condemn Fate = "Condemn"
+	// Suspect leaves it, to be tried last for a while: the runner missed its startup deadline, and nothing says why.
+	Suspect Fate = "Suspect"
 	// Delete deletes it: what a job left half done must not reach the next.
 	Delete Fate = "Delete"
 )
@@ -58,8 +60,11 @@ func (e Ending) isUnused() bool { return !e.Started && !e.HasJob && !e.JobOver }
 
 // fateOfUnused is of the claim of a runner that never started.
 func fateOfUnused(cause v1alpha1.RunnerCause) (Fate, string) {
-	if cause == v1alpha1.CauseCache || cause == v1alpha1.CauseSlow {
-		return Avoid, "its runner didn't start with it"
+	switch cause {
+	case v1alpha1.CauseCache:
+		return Condemn, "its volume kept its runner from a node"
+	case v1alpha1.CauseSlow, v1alpha1.CauseUnschedulable:
+		return Suspect, "its runner didn't start in time"
 	}
 	return Keep, "its runner never started"
 }

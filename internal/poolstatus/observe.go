@@ -24,6 +24,7 @@ import (
 func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now time.Time) Observation {
 	o := Observation{
 		CreatedAt: r.CreationTimestamp.Time, Deadline: deadline,
+		Expires:     r.CreationTimestamp.Add(RegistrationLife),
 		Job:         r.Status.Job,
 		Terminating: !r.DeletionTimestamp.IsZero(), Deregistered: r.Status.DeregisteredAt != nil,
 	}
@@ -31,7 +32,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		o.Job = JobOf(pod)
 	}
 	if r.Persists() { // a job that is over leaves it free for the next
-		o.Deadline = min(deadline, TokenLife)
+		o.Expires = o.CreatedAt.Add(TokenLife)
 		if o.Job = LastJob(r, pod); o.Job.IsOver() {
 			o.IdleSince, o.Job = o.Job.CompletedAt.Time, nil
 		}
@@ -52,6 +53,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		}
 		return o
 	}
+	o.HasPod, o.PodCreatedAt, o.ScheduledAt = true, pod.CreationTimestamp.Time, scheduledAt(pod)
 	observePod(&o, pod, r.Persists(), now)
 	o.Removed = !pod.DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero()
 	return o
@@ -213,14 +215,27 @@ var claimTexts = []string{
 	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
 }
 
-// isForClaim says whether a pod has no node because of the claim of its cache. A scheduler tells of a volume's zone only where
-// a node would have had room otherwise.
+// isForClaim reports whether a pod has no node because of the claim of its cache. The scheduler reports a volume's zone only where a node
+// would have had room otherwise. It rarely names the claim, so a pod with another claim proves nothing.
 func isForClaim(pod *corev1.Pod, reason string) bool {
-	if pod.Annotations[v1alpha1.CacheClaimAnnotation] == "" {
+	claim := pod.Annotations[v1alpha1.CacheClaimAnnotation]
+	if claim == "" || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Ephemeral != nil || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName != claim
+	}) {
 		return false
 	}
 	reason = strings.ToLower(reason)
 	return slices.ContainsFunc(claimTexts, func(text string) bool { return strings.Contains(reason, text) })
+}
+
+// scheduledAt is when a pod got its node; zero if it has none yet.
+func scheduledAt(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // unscheduled says why a pod has no node yet, and since when; "" when it has one or nobody tried.

@@ -99,11 +99,11 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 		cause        v1alpha1.RunnerCause
 		reason       string
 	}{
-		"an image that can't be pulled": {waiting("ImagePullBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running 1m0s after its creation: container setup: ImagePullBackOff: m"},
+		"an image that can't be pulled": {waiting("ImagePullBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running within 1m0s: container setup: ImagePullBackOff: m"},
 		"one that is tried again later": {corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "tools:1": ErrImagePull: no such image`}},
-			waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running 1m0s after its creation: container setup: ErrImagePull: no such image"},
-		"one that can't be made":      {waiting("CreateContainerConfigError"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseConfig, "not running 1m0s after its creation: container setup: CreateContainerConfigError: m"},
-		"a sidecar that crashes":      {waiting("CrashLoopBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "not running 1m0s after its creation: container setup: CrashLoopBackOff: m"},
+			waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseImagePull, "not running within 1m0s: container setup: ErrImagePull: no such image"},
+		"one that can't be made":      {waiting("CreateContainerConfigError"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseConfig, "not running within 1m0s: container setup: CreateContainerConfigError: m"},
+		"a sidecar that crashes":      {waiting("CrashLoopBackOff"), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "not running within 1m0s: container setup: CrashLoopBackOff: m"},
 		"one that ends with an error": {exit(1), waiting("PodInitializing"), corev1.PodFailed, v1alpha1.RunnerFailed, v1alpha1.CauseCrash, "container setup: Error (exit code 1)"},
 		"one that is done":            {exit(0), waiting("PodInitializing"), corev1.PodPending, v1alpha1.RunnerPending, "", "starting"},
 		"a sidecar that ends after the runner began": {exit(1), corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}, corev1.PodRunning,

@@ -15,6 +15,9 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
+// RegistrationLife is how long a registration may wait for its runner: GitHub forgets those of runners that do not connect for a day.
+const RegistrationLife = 12 * time.Hour
+
 // TokenLife is how long after its creation a persistent runner may register: its token is good for an hour, and older than itself it isn't.
 const TokenLife = 50 * time.Minute
 

@@ -26,7 +26,10 @@ const JobLost = 15 * time.Minute
 // Observation is what is known of one runner: from its Runner object, its Pod and
 // the messages of its scale set.
 type Observation struct {
-	CreatedAt time.Time
+	// CreatedAt and PodCreatedAt are when the Runner and its pod were created, and ScheduledAt when the pod got its node. The latter two are
+	// zero while there is no pod or no node.
+	CreatedAt, PodCreatedAt, ScheduledAt time.Time
+	HasPod                               bool
 	// StartedAt and EndedAt are when the runner's container started and ended; zero if not yet.
 	StartedAt, EndedAt time.Time
 	// Noticed is when the end was first seen: what GitHub had to say before that, while
@@ -40,6 +43,8 @@ type Observation struct {
 	EndReason string
 	// Cause is the name of that; "" when nothing is amiss.
 	Cause v1alpha1.RunnerCause
+	// Expires is when the runner's registration, or the token by which it registers itself, may no longer be valid.
+	Expires time.Time
 	// StuckSince is since when the claim of the cache keeps the pod from a node; zero if it doesn't.
 	StuckSince time.Time
 	// Terminating is true while the Runner is being ended; Deregistered when GitHub has
@@ -49,7 +54,7 @@ type Observation struct {
 	Removed bool
 	// Job is the runner's job if it has or had one; a persistent one's, while it has it.
 	Job *v1alpha1.JobReference
-	// Deadline is how long the runner may take from creation to start.
+	// Deadline is how long the runner may take to start, from the creation of its pod, or from its own while it has none.
 	Deadline time.Duration
 	Stay
 }
@@ -74,6 +79,9 @@ type Assessment struct {
 	Until time.Time
 	// Cause that keeps a Pending runner from starting, or that a Failed one failed of.
 	Cause v1alpha1.RunnerCause
+	// Blocked is true of a Pending runner that cannot have a pod yet, because the namespace's quota or the pool's cache has no room. It has no
+	// startup deadline: another runner would wait as well.
+	Blocked bool
 }
 
 // StuckDeadline is how long after a runner's creation a cause that waiting won't mend
@@ -162,21 +170,37 @@ func crash(o Observation) v1alpha1.RunnerCause {
 }
 
 func starting(o Observation, now time.Time) Assessment {
-	deadline := o.Deadline
-	if o.Cause.Permanent() {
-		deadline = min(deadline, StuckDeadline)
+	if o.isBlocked() && now.Before(o.Expires) {
+		return Assessment{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: o.Expires, Reason: o.EndReason, Cause: o.Cause, Blocked: true}
 	}
-	due := o.CreatedAt.Add(deadline)
-	if stuck := o.StuckSince.Add(ClaimDeadline); !o.StuckSince.IsZero() && stuck.Before(due) {
-		due, deadline = stuck, stuck.Sub(o.CreatedAt)
-	}
+	due, within := o.due()
 	if now.Before(due) {
 		return Assessment{State: v1alpha1.RunnerPending, Since: o.CreatedAt, Until: due, Reason: cmp.Or(o.EndReason, "starting"), Cause: o.Cause}
 	}
-	v := Assessment{
-		State: v1alpha1.RunnerFailed, Since: due, Cause: o.Cause,
-		Reason: fmt.Sprintf("not running %s after its creation: %s", deadline, cmp.Or(o.EndReason, "no container status")),
+	return Assessment{
+		State: v1alpha1.RunnerFailed, Since: due, Cause: cmp.Or(o.Cause, v1alpha1.CauseSlow),
+		Reason: fmt.Sprintf("not running within %s: %s", within, cmp.Or(o.EndReason, "no container status")),
 	}
-	v.Cause = cmp.Or(v.Cause, v1alpha1.CauseSlow)
-	return v
+}
+
+// isBlocked reports whether the runner cannot have a pod yet because there is no room for it.
+func (o Observation) isBlocked() bool {
+	return !o.HasPod && (o.Cause == v1alpha1.CauseQuota || o.Cause == v1alpha1.CauseCache)
+}
+
+// due returns when a runner that does not start is given up, and the time that it then had.
+func (o Observation) due() (due time.Time, within time.Duration) {
+	from := latest(o.CreatedAt, o.PodCreatedAt)
+	within = o.Deadline
+	if o.Cause.Permanent() { // a node's first attempt is none of several
+		within = min(within, latest(from, o.ScheduledAt).Sub(from)+StuckDeadline)
+	}
+	if !o.Expires.IsZero() {
+		within = min(within, o.Expires.Sub(from))
+	}
+	if !o.StuckSince.IsZero() {
+		within = min(within, o.StuckSince.Add(ClaimDeadline).Sub(from))
+	}
+	within = max(0, within)
+	return from.Add(within), within
 }

@@ -39,7 +39,33 @@ func TestJudge(t *testing.T) {
 		},
 		"past its startup deadline": {
 			o: poolstatus.Observation{EndReason: "Unschedulable", Cause: v1alpha1.CauseUnschedulable}, now: at(60),
-			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: Unschedulable", Since: at(60), Cause: v1alpha1.CauseUnschedulable},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running within 1m0s: Unschedulable", Since: at(60), Cause: v1alpha1.CauseUnschedulable},
+		},
+		"its pod came late": {
+			o: poolstatus.Observation{HasPod: true, PodCreatedAt: at(3000)}, now: at(3059),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "starting", Since: created, Until: at(3060)},
+		},
+		"its node came late, and the first pull failed": {
+			o:    poolstatus.Observation{HasPod: true, PodCreatedAt: at(1), ScheduledAt: at(50), Cause: v1alpha1.CauseImagePull, EndReason: "ErrImagePull"},
+			now:  at(60),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "ErrImagePull", Since: created, Until: at(61), Cause: v1alpha1.CauseImagePull},
+		},
+		"no room for its pod, for hours": {
+			o: poolstatus.Observation{EndReason: "exceeded quota", Cause: v1alpha1.CauseQuota}, now: at(9999),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "exceeded quota", Since: created, Until: at(10000), Cause: v1alpha1.CauseQuota, Blocked: true},
+		},
+		"no room until GitHub forgets it": {
+			o: poolstatus.Observation{EndReason: "exceeded quota", Cause: v1alpha1.CauseQuota}, now: at(10000),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running within 1m0s: exceeded quota", Since: at(60), Cause: v1alpha1.CauseQuota},
+		},
+		"no claim for its pod": {
+			o: poolstatus.Observation{EndReason: "none is free", Cause: v1alpha1.CauseCache}, now: at(60),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerPending, Reason: "none is free", Since: created, Until: at(10000), Cause: v1alpha1.CauseCache, Blocked: true},
+		},
+		"its pod's claim is in another zone": {
+			o:    poolstatus.Observation{HasPod: true, PodCreatedAt: at(1), StuckSince: at(2), EndReason: "volume node affinity conflict", Cause: v1alpha1.CauseCache},
+			now:  at(32),
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running within 31s: volume node affinity conflict", Since: at(32), Cause: v1alpha1.CauseCache},
 		},
 		"idle": {
 			o: poolstatus.Observation{StartedAt: at(3)}, now: at(90),
@@ -103,7 +129,7 @@ func TestJudge(t *testing.T) {
 		},
 		"nothing amiss, but too slow": {
 			o: poolstatus.Observation{}, now: at(60),
-			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: no container status", Since: at(60), Cause: v1alpha1.CauseSlow},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running within 1m0s: no container status", Since: at(60), Cause: v1alpha1.CauseSlow},
 		},
 		"its job is over: GitHub let go of it": {
 			o: poolstatus.Observation{StartedAt: at(3), Job: job(9, 0, ""), Terminating: true, Deregistered: true}, now: at(90),
@@ -112,7 +138,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			tc.o.CreatedAt, tc.o.Deadline = created, time.Minute
+			tc.o.CreatedAt, tc.o.Deadline, tc.o.Expires = created, time.Minute, at(10000)
 			if diff := cmp.Diff(tc.want, poolstatus.Assess(tc.o, tc.now)); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
@@ -134,7 +160,7 @@ func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
 		},
 		"given up": {
 			now:  due,
-			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running 1m0s after its creation: ErrImagePull: not found", Since: due, Cause: v1alpha1.CauseImagePull},
+			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "not running within 1m0s: ErrImagePull: not found", Since: due, Cause: v1alpha1.CauseImagePull},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -251,7 +251,7 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
 	jobs := a.addJobs(struck, 1, time.Millisecond)
 	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, text))
-	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running 15s after its creation: "+text)
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running within 15s: "+text)
 	failed := a.isReplacedFirst()
 	a.sparedGoesOn()
 	release()
@@ -316,14 +316,14 @@ func neverStarts(t *testing.T, i ill) {
 func TestAnImageThatIsRefused(t *testing.T) {
 	const text = `failed to pull and unpack image "runner:1"`
 	neverStarts(t, ill{
-		kind: nodeplay.ImageRefused, text: "not running 5s after its creation: ",
+		kind: nodeplay.ImageRefused, text: "not running within 5s: ",
 		cause: v1alpha1.CauseImagePull, complaint: text,
 	})
 }
 
 func TestAnInitContainerWhoseImageIsRefused(t *testing.T) {
 	neverStarts(t, ill{
-		kind: nodeplay.InitImageRefused, text: "not running 5s after its creation: container tools: ",
+		kind: nodeplay.InitImageRefused, text: "not running within 5s: container tools: ",
 		cause: v1alpha1.CauseImagePull, complaint: `failed to pull and unpack image "tools:1"`, change: withInit(),
 	})
 }

@@ -497,7 +497,7 @@ var counted = []struct {
 	{regexp.MustCompile(`\d+ polic(y|ies), `), "N policies, "}, // those of the cluster among them
 	{regexp.MustCompile(`\b(corral-cache-[a-z]+)-\d+\b`), "$1-N"},
 	{regexp.MustCompile(`(?m)^(  Node +\S+)-\d+$`), "$1-N"},
-	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running 5s after its creation: no container status\n)+`), "$1"},
+	{regexp.MustCompile(`(?m)^(  - .*\n)(?:  - .*: Slow: not running within 5s: no container status\n)+`), "$1"},
 }
 
 // varying is what differs from one telling to the next.

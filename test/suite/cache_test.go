@@ -5,6 +5,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,4 +96,44 @@ func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
 	})
 	w.cleanUp(t, "cache")
 	w.noClaims(t, "cache")
+}
+
+// A cluster that was slow for a while leaves every free claim blamed, and one with an idle runner.
+func TestASlowClusterLeavesNoPoolWithoutRunners(t *testing.T) {
+	w := newStory(t, "slow")
+	must(t, w.Connect(t.Context(), "slow", "acme", "slow-org"))
+	slow := w.Node.Inject(nodeplay.Fault{Kind: nodeplay.StartsSlowly, Namespace: "slow", Skip: 1})
+	w.controller(t)
+	must(t, w.Client.Create(t.Context(), newPool("slow", "linux", "acme", func(p *v1alpha1.RunnerPool) {
+		p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 3, OnMissing: v1alpha1.WaitForClaim}
+		p.Spec.Scale.Idle = new(int32(2))
+		p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 5 * time.Second}
+	})))
+	eventually(t, func(ctx context.Context) error {
+		all, err := w.claims(ctx, "slow")
+		blamed := 0
+		for i := range all {
+			if all[i].Annotations[v1alpha1.CacheFailedAtAnnotation] != "" {
+				blamed++
+			}
+		}
+		if err == nil && blamed < 2 {
+			err = fmt.Errorf("%d of %d claims are blamed", blamed, len(all))
+		}
+		return err
+	})
+	slow()
+	before := w.GitHub.Report().RunnersMade
+	eventually(t, func(context.Context) error {
+		for _, set := range w.GitHub.Report().ScaleSets {
+			if set.Statistics.Idle >= 2 {
+				return nil
+			}
+		}
+		return errors.New("not two idle runners")
+	})
+	if n := w.GitHub.Report().RunnersMade - before; n > 3 {
+		t.Errorf("%d runners were registered until two were idle", n)
+	}
+	w.cleanUp(t, "slow")
 }

@@ -229,6 +229,15 @@ func (a *actor) prepare() (c Container, err error) {
 			return c, err
 		}
 	}
+	if a.suffers(StartsSlowly) {
+		a.struck(StartsSlowly)
+		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
+			return c, err
+		}
+		if err := a.suffer(); err != nil {
+			return c, err
+		}
+	}
 	if err := a.pull(); err != nil {
 		return c, err
 	}

@@ -21,6 +21,8 @@ const (
 	Unschedulable FaultKind = "unschedulable"
 	// VolumeElsewhere leaves the pod without a node until the fault is over, as the volume of its claim is in another zone than each node.
 	VolumeElsewhere FaultKind = "volume-elsewhere"
+	// StartsSlowly leaves the container in ContainerCreating until the fault is over, as a node under load does.
+	StartsSlowly FaultKind = "starts-slowly"
 	// ImageRefused fails each pull of the runner's image until the fault is over.
 	ImageRefused FaultKind = "image-refused"
 	// InitImageRefused fails each pull of the first init container's image until the fault is over.
@@ -64,7 +66,7 @@ type Fault struct {
 	Probability float64
 	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled and Evicted strike.
 	After time.Duration
-	// For is the time after which Unschedulable, VolumeElsewhere, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is
+	// For is the time after which Unschedulable, VolumeElsewhere, StartsSlowly, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is
 	// cleared.
 	For time.Duration
 }
