@@ -22,10 +22,6 @@ const (
 	// secondaryWait is waited for when GitHub says "secondary rate limit" without a time: "at least
 	// one minute", and longer each time, says its page on rate limits.
 	secondaryWait, secondaryMost = time.Minute, 15 * time.Minute
-	// away is how many calls in a row go without an answer before GitHub is left alone for a while.
-	away = 3
-	// awayMost bounds that while.
-	awayMost = 30 * time.Second
 
 	// GitHub allows 900 points a minute, of which a GET costs one and everything else five. All that
 	// may come at once and all that may come in a minute after it are half of them each.
@@ -51,15 +47,19 @@ type budget struct {
 	hours    map[string]*hour
 	counted  map[string]string
 	underWay int // calls whose answers tell of it yet; those without a change cost none
-	// until is when GitHub may be called again, and why it may not before.
-	until time.Time
-	why   string
-	kind  github.Kind
-	// silent counts calls without an answer, limited those that met the secondary limit, in a row.
-	silent, limited int
-	struck          time.Time // when one was last counted
-	points          float64
-	filled          time.Time // when points were added last
+	// until is when GitHub may be called again after it asked to wait. limited counts the calls in a row
+	// that met the secondary limit, and struck is when one was last counted.
+	until   time.Time
+	limited int
+	struck  time.Time
+	points  float64
+	filled  time.Time // when points were added last
+
+	// silences are by the name of a kind, of which there are about twenty. whole is the silence that
+	// pauses all calls. failing holds the kinds that failed since GitHub last answered any call.
+	silences map[string]*silence
+	whole    silence
+	failing  map[string]bool
 }
 
 // core is GitHub's name for the primary limit of most calls.
@@ -75,7 +75,11 @@ type hour struct {
 }
 
 func newBudget(now func() time.Time, paced bool, name string) *budget {
-	return &budget{now: now, paced: paced, name: name, points: pointsAtOnce, filled: now(), hours: map[string]*hour{}, counted: map[string]string{}}
+	return &budget{
+		now: now, paced: paced, name: name, points: pointsAtOnce, filled: now(),
+		hours: map[string]*hour{}, counted: map[string]string{},
+		silences: map[string]*silence{}, failing: map[string]bool{},
+	}
 }
 
 // admit says whether a call may be made now.
@@ -85,23 +89,31 @@ func (b *budget) admit(k kind, doing string) error {
 	return b.refusal(k, doing)
 }
 
-// spend is admit for a call that is about to be made; end has to follow.
-func (b *budget) spend(k kind, doing string) error {
+// spend is admit for a call that is about to be made. It returns when the call began, which learn and
+// end need; end has to follow.
+func (b *budget) spend(k kind, doing string) (began time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.refusal(k, doing); err != nil {
-		return err
+		return time.Time{}, err
 	}
 	b.points -= costOf(k)
 	b.underWay++
-	return nil
+	began = b.now()
+	b.silences[k.name].send(began)
+	if decides(k) {
+		b.whole.send(began)
+	}
+	return began, nil
 }
 
-// end is for a call that was made; how it ended is another matter.
-func (b *budget) end() {
+// end is for a call that was made; learn takes in how it ended.
+func (b *budget) end(k kind, began time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.underWay--
+	b.silences[k.name].over(began)
+	b.whole.over(began)
 }
 
 func costOf(k kind) float64 {
@@ -114,7 +126,10 @@ func costOf(k kind) float64 {
 func (b *budget) refusal(k kind, doing string) error {
 	now := b.now()
 	if now.Before(b.until) {
-		return github.NewError(b.kind, doing, 0, b.until.Sub(now), b.why, nil)
+		return github.NewError(github.KindRateLimited, doing, 0, b.until.Sub(now), "GitHub asked to wait", nil)
+	}
+	if left := max(b.silences[k.name].left(now), b.whole.left(now)); left > 0 {
+		return github.NewError(github.KindUnavailable, doing, 0, left, "GitHub doesn't answer", nil)
 	}
 	if h := b.hourOf(k); h != nil && float64(h.remaining-b.underWay) <= reserve[k.rank]*float64(h.limit) {
 		return github.NewError(github.KindRateLimited, doing, 0, min(mostWait, h.reset.Sub(now)), h.shortage(k.rank), nil)
@@ -200,39 +215,61 @@ func (b *budget) note(k kind, h http.Header) {
 	}
 }
 
-// learn takes in how a call ended that began at a time. Those that were under way when one
-// failed tell nothing new, nor does one that met the primary limit: its header did.
+// learn takes in how a call ended that began at a time. Calls that were under way when another one met
+// the secondary limit add nothing. Nor does one that met the primary limit: note has read its header.
 func (b *budget) learn(k kind, err error, began time.Time) {
-	after, leave := github.ComeBack(err)
+	after, away := github.ComeBack(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !leave {
-		b.silent, b.limited = 0, 0
+	if github.IsUnavailable(err) {
+		b.unanswered(k, after, began)
 		return
 	}
-	usedUp := !github.IsUnavailable(err) && b.hourOf(k) != nil && b.hourOf(k).remaining <= 0
+	b.answered(k)
+	if !away {
+		b.limited = 0
+		return
+	}
+	h := b.hourOf(k)
+	usedUp := h != nil && h.remaining <= 0
 	if began.Before(b.struck) || usedUp {
 		return
 	}
-	now := b.now()
-	b.struck = now
-	if github.IsUnavailable(err) {
-		b.silent++
-		if b.silent >= away {
-			after = max(after, min(awayMost, time.Second<<min(b.silent-away, 10)))
-		}
-		b.hold(github.KindUnavailable, "GitHub doesn't answer", after)
-		return
-	}
+	b.struck = b.now()
 	if after <= 0 {
 		after = min(secondaryMost, secondaryWait<<min(b.limited, 10))
 		b.limited++
 	}
-	b.hold(github.KindRateLimited, "GitHub asked to wait", after)
-}
-
-func (b *budget) hold(kind github.Kind, why string, after time.Duration) {
-	if until := b.now().Add(min(mostWait, after)); after > 0 && until.After(b.until) {
-		b.until, b.kind, b.why = until, kind, why
+	if until := b.now().Add(min(mostWait, after)); until.After(b.until) {
+		b.until = until
 	}
 }
+
+// unanswered pauses the calls of a kind, after several failures or when GitHub asks for it. It pauses all
+// calls when several kinds fail in a row and the last of them starts or removes runners.
+func (b *budget) unanswered(k kind, after time.Duration, began time.Time) {
+	s := b.silences[k.name]
+	if s == nil {
+		s = &silence{}
+		b.silences[k.name] = s
+	}
+	s.fail(began, b.now(), silentCalls, after)
+	b.failing[k.name] = true
+	if decides(k) && len(b.failing) >= silentKinds {
+		b.whole.fail(began, b.now(), 1, 0)
+	}
+}
+
+// answered ends the pause of a kind. If all calls were paused, it ends every pause.
+func (b *budget) answered(k kind) {
+	if b.whole.isPaused() {
+		clear(b.silences)
+	}
+	delete(b.silences, k.name)
+	clear(b.failing)
+	b.whole = silence{}
+}
+
+// decides reports whether a failure of such a call can pause all others. Only calls that start or remove
+// runners can, so that these never wait because of lists and lookups alone.
+func decides(k kind) bool { return k.rank <= turns.Registering }

@@ -4,8 +4,11 @@
 package rest
 
 import (
+	"cmp"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +26,7 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 	for range 60 { // a minute in which everybody wants all
 		for _, k := range []kind{kindRunners, kindRunner, kindJIT, kindRemove} {
 			for range 20 {
-				if b.spend(k, "calling") == nil {
+				if _, err := b.spend(k, "calling"); err == nil {
 					made[k.rank]++
 				}
 			}
@@ -38,7 +41,7 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 		t.Errorf("listings took all: %v", made)
 	}
 	c.pass(time.Hour)
-	if err := b.spend(kindRunners, "listing"); err != nil {
+	if _, err := b.spend(kindRunners, "listing"); err != nil {
 		t.Errorf("an hour later: %v", err)
 	}
 }
@@ -79,7 +82,7 @@ func TestAnEnterpriseServerCountsNoPoints(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, false, "")
 	for range 10_000 {
-		if err := b.spend(kindRemove, "removing"); err != nil {
+		if _, err := b.spend(kindRemove, "removing"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,6 +168,201 @@ func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	b.learn(kindRemove, limited, c.Now())
 	if after, _ := github.IsRateLimited(b.admit(kindRemove, "removing")); after != time.Minute {
 		t.Errorf("after an answer: waits %s", after)
+	}
+}
+
+// step is a call that ends after a second with an error or nil.
+type step struct {
+	k   kind
+	err error
+}
+
+var (
+	errAway    = github.NewError(github.KindUnavailable, "calling", 502, 0, "", nil)
+	errLater   = github.NewError(github.KindUnavailable, "calling", 503, time.Minute, "", nil)
+	errLimited = github.NewError(github.KindRateLimited, "calling", 429, time.Minute, "", nil)
+	errNone    = github.NewError(github.KindNotFound, "calling", 404, 0, "", nil)
+)
+
+// makes makes calls, each as soon as it may.
+func (b *budget) makes(t *testing.T, c *clock, steps ...step) {
+	t.Helper()
+	for i, s := range steps {
+		wait, _ := github.ComeBack(b.admit(s.k, "calling"))
+		c.pass(wait)
+		began, err := b.spend(s.k, "calling")
+		if err != nil {
+			t.Fatalf("step %d, %s: %v", i, s.k.name, err)
+		}
+		c.pass(time.Second)
+		b.learn(s.k, s.err, began)
+		b.end(s.k, began)
+	}
+}
+
+// refused returns how long the calls of each kind have to wait, without those that don't.
+func (b *budget) refused(want github.Kind, kinds ...kind) map[string]time.Duration {
+	waits := map[string]time.Duration{}
+	for _, k := range kinds {
+		if err := b.admit(k, "calling"); err != nil {
+			after, _ := github.ComeBack(err)
+			if github.KindOf(err) != want {
+				after = -1
+			}
+			waits[k.name] = after
+		}
+	}
+	return waits
+}
+
+// A limit is GitHub's word about the identity, so that it is for all calls. A kind of calls that isn't answered is no reason to refuse others,
+// unless several fail and a call that starts or removes a runner fails last.
+func TestWhatASilenceRefuses(t *testing.T) {
+	all := func(d time.Duration) map[string]time.Duration {
+		return map[string]time.Duration{"runner_remove": d, "runner_jit": d, "groups": d, "runner": d, "runners": d, "jobs": d}
+	}
+	thrice := func(k kind) []step { return []step{{k, errAway}, {k, errAway}, {k, errAway}} }
+	for name, tc := range map[string]struct {
+		steps []step
+		kind  github.Kind // of the refusals; Unavailable if empty
+		want  map[string]time.Duration
+	}{
+		"two calls":        {steps: []step{{kindRunners, errAway}, {kindRunners, errAway}}},
+		"a listing":        {steps: thrice(kindRunners), want: map[string]time.Duration{"runners": time.Second}},
+		"with Retry-After": {steps: []step{{kindRunners, errLater}}, want: map[string]time.Duration{"runners": time.Minute}},
+		"a registration":   {steps: thrice(kindJIT), want: map[string]time.Duration{"runner_jit": time.Second}},
+		"many calls":       {steps: slices.Repeat(thrice(kindJIT), 3), want: map[string]time.Duration{"runner_jit": 30 * time.Second}},
+		"an answer to the kind": {
+			steps: []step{{kindRunners, errAway}, {kindRunners, errAway}, {kindRunners, errNone}, {kindRunners, errAway}},
+		},
+		"an answer to another kind": {
+			steps: append(thrice(kindRunners)[:2], step{kindJIT, nil}, step{kindRunners, errAway}),
+			want:  map[string]time.Duration{"runners": time.Second},
+		},
+		"all listings": {
+			steps: []step{{kindRunners, errLater}, {kindRepos, errLater}, {kindRuns, errLater}, {kindJobs, errLater}},
+			want:  map[string]time.Duration{"runners": 57 * time.Second, "jobs": time.Minute},
+		},
+		"lookups": {
+			steps: []step{{kindGroups, errLater}, {kindJob, errLater}, {kindRunner, errLater}},
+			want:  map[string]time.Duration{"groups": 58 * time.Second, "runner": time.Minute},
+		},
+		"three kinds":               {steps: []step{{kindRunners, errAway}, {kindRunner, errAway}, {kindJIT, errAway}}, want: all(time.Second)},
+		"three kinds, one thrice":   {steps: append(thrice(kindJIT), step{kindRunner, errAway}, step{kindRemove, errAway}), want: all(time.Second)},
+		"with an answer in between": {steps: []step{{kindRunners, errAway}, {kindRunner, errAway}, {kindJobs, errNone}, {kindJIT, errAway}}},
+		"an answer to three kinds":  {steps: []step{{kindRunners, errLater}, {kindRunner, errAway}, {kindJIT, errAway}, {kindRemove, errNone}}},
+		"a limit":                   {steps: []step{{kindRunners, errLimited}}, kind: github.KindRateLimited, want: all(time.Minute)},
+		"a limit of a registration": {
+			steps: []step{{kindJIT, errAway}, {kindRunner, errAway}, {kindJIT, errLimited}}, kind: github.KindRateLimited, want: all(time.Minute),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{now: time.Unix(1_000_000, 0)}
+			b := newBudget(c.Now, true, "")
+			b.makes(t, c, tc.steps...)
+			got := b.refused(cmp.Or(tc.kind, github.KindUnavailable), kindRemove, kindJIT, kindGroups, kindRunner, kindRunners, kindJobs)
+			if !maps.Equal(got, tc.want) {
+				t.Errorf("refused %v; want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// When the pause of all calls ends, a single one tries, and any answer ends the pause. Lists and lookups may try as well, but can't prolong it.
+func TestTheProbeOfASilence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		probe        kind
+		err          error
+		gone         bool          // the caller left before an answer came
+		during, then time.Duration // how long all calls have to wait during the probe, and after it
+	}{
+		"answered":           {probe: kindRemove, during: time.Second},
+		"an error":           {probe: kindRemove, err: errNone, during: time.Second},
+		"silent again":       {probe: kindRemove, err: errAway, during: time.Second, then: 2 * time.Second},
+		"given up":           {probe: kindJIT, gone: true, during: time.Second},
+		"a listing":          {probe: kindRunners},
+		"a silent listing":   {probe: kindRunners, err: errAway},
+		"a limit":            {probe: kindJIT, err: errLimited, during: time.Second, then: time.Minute},
+		"a listing, limited": {probe: kindRunners, err: errLimited, then: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{now: time.Unix(1_000_000, 0)}
+			b := newBudget(c.Now, true, "")
+			check := func(when string, want time.Duration) {
+				t.Helper()
+				for _, k := range []kind{kindRemove, kindJIT, kindGroups, kindRunner, kindRunners, kindJobs} {
+					if after, _ := github.ComeBack(b.admit(k, "calling")); after != want {
+						t.Errorf("%s: %s waits %s; want %s", when, k.name, after, want)
+					}
+				}
+			}
+			b.makes(t, c, step{kindRunners, errAway}, step{kindRunner, errAway}, step{kindJIT, errAway})
+			check("before", time.Second)
+			c.pass(time.Second)
+			began, err := b.spend(tc.probe, "trying")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.pass(time.Second)
+			check("during", tc.during)
+			if !tc.gone {
+				b.learn(tc.probe, tc.err, began)
+			}
+			b.end(tc.probe, began)
+			check("then", tc.then)
+		})
+	}
+}
+
+// Calls that were under way together count as one failure. The pause of a kind ends with one probe, too.
+func TestAKindThatFailsManyTimesAtOnce(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, false, "")
+	for wave := range silentCalls {
+		var begun []time.Time
+		for range 10 {
+			began, err := b.spend(kindJIT, "registering")
+			if err != nil {
+				t.Fatalf("wave %d: %v", wave, err)
+			}
+			begun = append(begun, began)
+		}
+		for _, began := range begun {
+			c.pass(time.Second)
+			b.learn(kindJIT, errAway, began)
+			b.end(kindJIT, began)
+		}
+	}
+	c.pass(time.Second)
+	began, err := b.spend(kindJIT, "registering")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, away := github.ComeBack(b.admit(kindJIT, "registering")); !away || after != time.Second {
+		t.Errorf("during the probe: wait %v, %s", away, after)
+	}
+	b.learn(kindJIT, nil, began)
+	b.end(kindJIT, began)
+	if err := b.admit(kindJIT, "registering"); err != nil {
+		t.Error(err)
+	}
+}
+
+// An answer ends the pause of all calls also if its call began before.
+func TestALateAnswerEndsThePause(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, false, "")
+	began, err := b.spend(kindJobs, "listing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.makes(t, c, step{kindRunners, errAway}, step{kindRunner, errAway}, step{kindJIT, errAway})
+	if err := b.admit(kindRemove, "removing"); !github.IsUnavailable(err) {
+		t.Errorf("got %v", err)
+	}
+	b.learn(kindJobs, nil, began)
+	if err := b.admit(kindRemove, "removing"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,8 +34,11 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 	if github.AsksToWait(status, resp.Header, message) {
 		kind = github.KindRateLimited
 	}
-	if kind == github.KindRateLimited || kind == github.KindUnavailable {
+	switch kind {
+	case github.KindRateLimited:
 		after = github.RetryAfter(resp.Header, c.options.Now())
+	case github.KindUnavailable:
+		after = min(mostUnavailable, github.RetryAfter(resp.Header, c.options.Now()))
 	}
 	return github.NewError(kind, doing, status, after, message, err)
 }

@@ -215,20 +215,20 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	if err != nil {
 		return err
 	}
-	if err := who.budget.spend(k, doing); err != nil { // much may have happened
+	began, err := who.budget.spend(k, doing)
+	if err != nil { // much may have happened
 		c.gate.Abandon(round)
 		return err
 	}
-	began := c.options.Now()
 	err = c.gate.Do(context.WithValue(ctx, exchangeKey{}, exchange{token: token, kind: k}), func(ctx context.Context) error {
 		resp, err := op(ctx, who.client)
 		return c.classify(k, doing, resp, err)
 	})
 	c.gate.Leave(ctx, round, err)
-	who.budget.end()
 	if ctx.Err() == nil {
 		who.budget.learn(k, err, began)
 	}
+	who.budget.end(k, began)
 	return err
 }
 

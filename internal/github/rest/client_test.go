@@ -419,6 +419,57 @@ func TestWhatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A listing that GitHub doesn't answer is left alone. Runners are registered and removed in the meantime.
+func TestAFailingListingDelaysNoRunner(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault        githubsim.Fault
+		called       int           // how often the listing is called before Corral pauses it
+		after, pause time.Duration // what the caller is told at first, and how long the pause is
+	}{
+		"502":                          {githubsim.Fault{Status: 502}, 3, 0, time.Second},
+		"503 with Retry-After":         {githubsim.Fault{Status: 503, RetryAfter: time.Minute}, 1, time.Minute, time.Minute},
+		"503 with Retry-After, for 1h": {githubsim.Fault{Status: 503, RetryAfter: time.Hour}, 1, 5 * time.Minute, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, githubsim.Options{})
+			c := w.token("acme")
+			list := func() error {
+				_, err := c.Runners(t.Context(), 0)
+				return err
+			}
+			tc.fault.Endpoint = githubsim.EndpointRunners
+			w.AddFault(tc.fault)
+			if after, away := github.ComeBack(list()); !away || after != tc.after {
+				t.Errorf("away %v, after %s; want %s", away, after, tc.after)
+			}
+			for range 5 {
+				if err := list(); !github.IsUnavailable(err) {
+					t.Errorf("got %v", err)
+				}
+			}
+			if n := w.called(githubsim.EndpointRunners); n != tc.called {
+				t.Errorf("listed %d times; want %d", n, tc.called)
+			}
+			jit, err := c.GenerateJIT(t.Context(), Registration{Name: "r1", Labels: []string{"linux"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.RemoveRunner(t.Context(), jit.RunnerID); err != nil {
+				t.Error(err)
+			}
+			w.ClearFaults()
+			w.pass(tc.pause - time.Millisecond)
+			if after, _ := github.ComeBack(list()); after != time.Millisecond {
+				t.Errorf("just before the pause ends: wait %s", after)
+			}
+			w.pass(time.Millisecond)
+			if err := list(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestGroupsAreVisibleToTheirRepositories(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	for name, tc := range map[string]struct {
