@@ -47,7 +47,7 @@ func probe(t *testing.T, path string, hook *v1alpha1.ConnectionWebhook, options 
 		Spec:       v1alpha1.GitHubConnectionSpec{Webhook: hook},
 		Status:     v1alpha1.GitHubConnectionStatus{ServerVersion: options.ServerVersion},
 	}
-	network := github.Options{Timeout: time.Second}
+	network := github.Options{Timeout: 5 * time.Second}
 	found, unknown := NewProber(scaleset.NewClients(known, network), rest.NewClients(known, network))(t.Context(), conn)
 	lacks := map[string]string{}
 	for _, lack := range found {

@@ -57,7 +57,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	if err := x.tracker.Events().Start(ctx, wakes); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.AfterFunc(20*time.Second, wakes.ShutDown)
+	limit := time.AfterFunc(2*time.Minute, wakes.ShutDown)
 	defer limit.Stop()
 	done := make(chan error, 1)
 	go func() { done <- x.tracker.Start(ctx) }()

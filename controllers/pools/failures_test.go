@@ -22,6 +22,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // failed is a failure of a runner as its own controller has it.
@@ -319,6 +321,23 @@ func TestOnlyAnotherValueOfTheAnnotationWakesThePool(t *testing.T) {
 	} {
 		if got := retryRequested().Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after}); got != tc.want {
 			t.Errorf("from %v to %v: %t", tc.before.GetAnnotations(), tc.after.GetAnnotations(), got)
+		}
+	}
+}
+
+// Where GitHub counts no runners, nothing else would end a row of runners that never connected: the pool would get no idle runner before a job.
+func TestAnIdleProbeIsWellWhereGitHubCountsNone(t *testing.T) {
+	began := time.Unix(1_000_000, 0)
+	circuit := scaling.Circuit{Cause: v1alpha1.CauseNeverConnected, Failures: scaling.Tolerated}
+	probe := observed{runner: &v1alpha1.Runner{}, verdict: poolstatus.Assessment{State: v1alpha1.RunnerIdle, Since: began}}
+	proof := v1alpha1.DefaultConnectDeadline + runners.ListedWithin
+	for after, want := range map[time.Duration]bool{proof - 1: false, proof: true} {
+		o := observation{pool: &v1alpha1.RunnerPool{}, now: began.Add(after)}
+		if got := o.isWell(circuit, probe); got != want {
+			t.Errorf("after %s: %t", after, got)
+		}
+		if o.memory.health.counts = true; o.isWell(circuit, probe) {
+			t.Errorf("GitHub counts runners, and did not see it after %s", after)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (b *bench) job() (end func()) {
 
 func (b *bench) until(what string, cond func(githubsim.Report) bool) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := b.github.WaitUntil(ctx, func() bool { return cond(b.github.Report()) }); err != nil {
 		b.t.Fatalf("waiting for %s: %v", what, err)

@@ -103,7 +103,7 @@ func (r *receiver) next(t *testing.T) post {
 	select {
 	case p := <-r.posts:
 		return p
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing was posted")
 		return post{}
 	}

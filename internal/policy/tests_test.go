@@ -56,7 +56,7 @@ func TestRegoTestsAreRun(t *testing.T) {
 	s := namespaced(testedRules)
 	s.Modules["p_test.rego"] = testsOfRules
 	s.Parameters = map[string]any{"max": 7}
-	report, found := Test(t.Context(), s, TestOptions{Timeout: 200 * time.Millisecond, Coverage: true})
+	report, found := Test(t.Context(), s, TestOptions{Timeout: 2 * time.Second, Coverage: true})
 	if found != nil {
 		t.Fatal(lines(found))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // clock is one that a test moves.
 type clock struct {

@@ -72,7 +72,7 @@ func TestARunnerThatRegistersItselfTakesJobAfterJob(t *testing.T) {
 
 // A job whose runner's process was killed is lost, and not the next process'.
 func TestAPersistentRunnerThatIsKilledInAJobComesBackWithoutIt(t *testing.T) {
-	sim := start(t, githubsim.Options{SessionExpiry: 100 * time.Millisecond, LostAfter: 500 * time.Millisecond})
+	sim := start(t, githubsim.Options{SessionExpiry: time.Second, LostAfter: 5 * time.Second})
 	config, err := configure(t, sim, registrationToken(t, sim))
 	if err != nil {
 		t.Fatal(err)

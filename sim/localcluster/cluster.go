@@ -198,9 +198,9 @@ func (c *Cluster) waitForServiceAccount(ctx context.Context, namespace string) e
 	return nil
 }
 
-// poll asks often, for half a minute at most; an API server that is still settling may refuse now and then.
+// poll asks often, for three minutes at most; an API server that is still settling may refuse now and then.
 func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
 		if apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
 			return false, nil

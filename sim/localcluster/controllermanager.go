@@ -84,7 +84,7 @@ func (m *controllerManager) stop() error {
 	if err := m.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stopping kube-controller-manager: %w", err)
 	}
-	insist := time.AfterFunc(10*time.Second, func() { _ = m.command.Process.Kill() })
+	insist := time.AfterFunc(time.Minute, func() { _ = m.command.Process.Kill() })
 	defer insist.Stop()
 	<-m.ended //nolint:errcheck // its exit code after a signal means nothing
 	return nil

@@ -18,9 +18,9 @@ import (
 
 const (
 	// readyTimeout bounds the controller's start.
-	readyTimeout = 30 * time.Second
+	readyTimeout = 3 * time.Minute
 	// stopTimeout bounds the controller's end.
-	stopTimeout = 30 * time.Second
+	stopTimeout = 2 * time.Minute
 )
 
 // Controller is the controller, a process of its own that acts as its ServiceAccount.

@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
 		must(flag.Set("test.parallel", "8")) // tests wait much and work little
 	}
-	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
+	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
 		var err error

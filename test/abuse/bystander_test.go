@@ -159,8 +159,8 @@ func (t *tenant) end() error {
 	}
 	tell("beside the tests", beside)
 	if !strict {
-		if p99 := at(beside, 0.99); p99 > time.Minute {
-			return fmt.Errorf("the tenant's jobs waited %s at p99 beside the tests, more than a minute", p99)
+		if p99 := at(beside, 0.99); p99 > 5*time.Minute {
+			return fmt.Errorf("the tenant's jobs waited %s at p99 beside the tests, more than five minutes", p99)
 		}
 		return t.isWell()
 	}

@@ -62,7 +62,7 @@ func (s *fixture) replace(revision string) {
 func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
-	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, Delay: 5 * time.Second})
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, Delay: 12 * time.Second})
 	jobs := s.addJobs("linux", 1, time.Millisecond)
 	eventually(t, func(ctx context.Context) error {
 		if runners, err := s.runners(ctx, "linux"); err != nil || len(runners) == 0 {

@@ -27,7 +27,7 @@ import (
 // newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
 func newFixtureOnFaultyGitHub(t *testing.T) *fixture {
 	t.Helper()
-	return newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	return newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
 }
 
 // doneOnce waits until all jobs succeeded, and fails the test if one was run twice, lost, or
@@ -245,14 +245,15 @@ func (s *fixture) runnerTells(pool, text string) {
 func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
-	long := s.addJobs("linux", 1, 5*time.Second)
+	long := s.addJobs("linux", 1, harness.LongJob)
 	eventually(s.T, func(ctx context.Context) error { return errors.Join(s.running(1), s.idle(ctx, "linux", 1)) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
 	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
 	s.troubled()
 	s.look("GitHub answered 429", 1, "pool/linux")
-	s.doneOnce(long)                // polls and acknowledgements go on
+	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements go on
+	s.doneOnce(long)
 	s.dismiss(s.listening("other")) // so do scale sets and sessions
 	s.othersGoOn()
 }
@@ -300,7 +301,7 @@ func serve(t *testing.T, github http.Handler, address string) (at string, shut f
 
 func TestAGitHubThatRefusesConnections(t *testing.T) {
 	t.Parallel()
-	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	github, err := githubsim.Start(githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
 	must(t, err)
 	t.Cleanup(github.Close)
 	address, shut := serve(t, github.Server, "127.0.0.1:0")
@@ -420,7 +421,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.AddToken(token)
 	s.useToken(token)
 	pool := s.listening("linux")
-	long := s.addJobs("linux", 1, 5*time.Second)
+	long := s.addJobs("linux", 1, harness.LongJob)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
 	s.github.RevokeToken(token)
 	s.github.ExpireAdminTokens()
@@ -432,6 +433,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	})
 	waiting := s.addJobs("linux", 2, time.Millisecond) // of which the pool doesn't learn
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
+	harness.CutShort(s.T, s.github, long...)
 	s.doneOnce(long)
 	s.runnerTells("linux", "deregistering: removing runner 1: GitHub answered 401: Bad credentials")
 	s.look("GitHub answered 401", 1, "pool/linux")

@@ -45,7 +45,7 @@ const (
 // newPodFixture makes the fixture. The pool itself comes with admit.
 func newPodFixture(t *testing.T) *podFixture {
 	t.Helper()
-	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second})
+	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
 	s.pool(spared)
 	return &podFixture{fixture: s}
 }

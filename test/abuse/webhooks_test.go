@@ -88,7 +88,7 @@ func (s *hookFixture) event(name, body string) *http.Request {
 var guid atomic.Int64
 
 // sender has addresses of its own, so that the bad requests of these tests are theirs alone.
-var sender = &http.Client{Timeout: 30 * time.Second}
+var sender = &http.Client{Timeout: 2 * time.Minute}
 
 func (s *hookFixture) send(r *http.Request) (status int, text string) {
 	s.Helper()

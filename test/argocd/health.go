@@ -45,7 +45,7 @@ func Script(kind schema.GroupKind) (string, error) {
 
 // Ask runs a script on an object, as encoding/json decodes it.
 func Ask(script string, object map[string]any) (Health, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer l.Close()

@@ -35,7 +35,7 @@ func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 		return
 	}
 	// What is to be seen now may pass yet; what was told stays.
-	if err := world.Until(ctx, time.Minute, func(ctx context.Context) error {
+	if err := world.Until(ctx, 3*time.Minute, func(ctx context.Context) error {
 		unknown := slices.DeleteFunc(r.sentences(ctx), func(sentence string) bool { return slices.Contains(may, sentence) })
 		if err := ctx.Err(); err != nil || len(unknown) == 0 {
 			return err

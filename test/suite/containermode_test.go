@@ -37,7 +37,7 @@ func TestADockerPoolGoesFromZeroToZero(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "docker", "acme", func(p *v1alpha1.RunnerPool) {
 		p.Spec.ContainerMode = &v1alpha1.ContainerMode{Type: v1alpha1.DockerMode, Docker: &v1alpha1.DockerSpec{MTU: new(int32(1400))}}
 	})))
-	ids := w.addJobs(t, namespace+"-org", "docker", 3, 2*time.Second)
+	ids := w.addJobs(t, namespace+"-org", "docker", 3, harness.LongJob)
 	eventually(t, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		must(t, w.Client.List(ctx, pods, client.InNamespace(namespace)))
@@ -50,7 +50,7 @@ func TestADockerPoolGoesFromZeroToZero(t *testing.T) {
 		}
 		return fmt.Errorf("no pod with a daemon runs among %d", len(pods.Items))
 	})
-	w.allDone(t, ids)
+	harness.CutShort(t, w.GitHub, ids...)
 	w.atZero(t, key(namespace, "docker"))
 	w.cleanUp(t, namespace)
 }
@@ -190,7 +190,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 func (w *story) killedInJob(t *testing.T, own *tenant) *v1alpha1.Runner {
 	t.Helper()
 	t.Cleanup(w.Node.Inject(nodeplay.Fault{
-		Kind: nodeplay.KilledInJob, Namespace: hooksNamespace, Labels: map[string]string{v1alpha1.PoolLabel: "jobs"}, Times: 1, After: 5 * time.Second,
+		Kind: nodeplay.KilledInJob, Namespace: hooksNamespace, Labels: map[string]string{v1alpha1.PoolLabel: "jobs"}, Times: 1, After: 15 * time.Second,
 	}))
 	own.job("jobs", time.Hour)
 	runner := &v1alpha1.Runner{}

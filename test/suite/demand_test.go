@@ -174,7 +174,7 @@ func TestDemand(t *testing.T) {
 
 func (w *story) webhooksScaleAPool(t *testing.T, address string) {
 	d := w.newDemandWorld(t, "webhooks", address)
-	d.example("webhooks", "5m", "6s")
+	d.example("webhooks", "5m", "30s")
 	d.until("linux-web", ready)
 	foreign := d.jobs(1, "elsewhere", "self-hosted", "linux", "web")
 	must(t, w.GitHub.WaitDelivered(t.Context()))
@@ -321,13 +321,17 @@ func (w *story) windowOpensAndCloses(t *testing.T, address string) {
 	d := w.newDemandWorld(t, "windows", address)
 	d.apply(plain)
 	d.until("linux", ready)
-	now := time.Now()
-	d.apply(strings.Replace(plain, "max: 5", fmt.Sprintf("max: 5, schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]",
-		now.Add(3*time.Second).Format(time.RFC3339), now.Add(13*time.Second).Format(time.RFC3339)), 1))
+	window := func(until time.Duration) {
+		now := time.Now()
+		d.apply(strings.Replace(plain, "max: 5", fmt.Sprintf("max: 5, schedules: [{name: now, once: {from: %q, to: %q}, scale: {idle: 2}}]",
+			now.Add(-time.Hour).Format(time.RFC3339), now.Add(until).Format(time.RFC3339)), 1))
+	}
+	window(time.Hour)
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 		s := p.Status.Schedule
 		return s != nil && s.Next != nil && len(s.Active) == 1 && p.Status.Runners.Idle == 2
 	})
+	window(3 * time.Second)
 	d.idle("linux", 0)
 	d.end()
 }

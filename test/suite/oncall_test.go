@@ -88,7 +88,7 @@ const (
 func newSituation(t *testing.T, name string) *situation {
 	t.Helper()
 	t.Parallel()
-	options := githubsim.Options{LostAfter: 10 * time.Second}
+	options := githubsim.Options{LostAfter: 20 * time.Second}
 	if name == "stolen-session" {
 		options.SessionExpiry = 15 * time.Second // the thief never polls
 	}

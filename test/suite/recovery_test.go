@@ -115,7 +115,7 @@ func TestIdleRunnersThatGitHubDoesNotCountGoOn(t *testing.T) {
 	must(t, w.Connect(t.Context(), "uncounted", "acme", "uncounted-org"))
 	w.controller(t)
 	must(t, w.Client.Create(t.Context(), newPool("uncounted", "linux", "acme", func(p *v1alpha1.RunnerPool) {
-		p.Spec.Scale.Idle, p.Spec.Deadlines = new(int32(2)), v1alpha1.DeadlinesSpec{Connect: &metav1.Duration{Duration: 2 * time.Second}}
+		p.Spec.Scale.Idle, p.Spec.Deadlines = new(int32(2)), v1alpha1.DeadlinesSpec{Connect: &metav1.Duration{Duration: 10 * time.Second}}
 	})))
 	must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Requests[githubsim.EndpointGetAgent] >= 2 }))
 	ids := w.addJobs(t, "uncounted-org", "linux", 2, time.Millisecond)

@@ -74,7 +74,7 @@ func newStory(t *testing.T, namespaces ...string) *story {
 // on its GitHub.
 func newLoneStory(t *testing.T, flags ...string) *story {
 	t.Helper()
-	return newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}, flags...)
+	return newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}, flags...)
 }
 
 // newStoryOn begins a story on a GitHub with options.

@@ -81,7 +81,7 @@ func (w *world) client(path string, creds github.Credentials) *Client {
 	network := github.NewTransport()
 	w.t.Cleanup(network.CloseIdleConnections)
 	creds.ConfigURL = w.ConfigURL(path)
-	c, err := NewClient(creds, github.Options{Transport: network, Now: w.Now, Timeout: 10 * time.Second})
+	c, err := NewClient(creds, github.Options{Transport: network, Now: w.Now, Timeout: time.Minute})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestARunnerWithAJobIsBusyAndStays(t *testing.T) {
 		defer close(ended)
 		_, _ = simrunner.Run(ctx, jit.Encoded)
 	}()
-	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	waiting, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := w.WaitUntil(waiting, func() bool { return w.Jobs()[0].State == githubsim.JobRunning }); err != nil {
 		t.Fatal(err)
@@ -635,7 +635,7 @@ func answering(t *testing.T, answer http.HandlerFunc) *Client {
 	t.Cleanup(server.Close)
 	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
-	c, err := NewClient(github.Credentials{ConfigURL: server.URL + "/acme", Token: "secret"}, github.Options{Transport: network, Timeout: 5 * time.Second})
+	c, err := NewClient(github.Credentials{ConfigURL: server.URL + "/acme", Token: "secret"}, github.Options{Transport: network, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -711,7 +711,7 @@ func TestATokenIsAskedForWithAnObject(t *testing.T) {
 	_, private := appKeys()
 	creds := github.Credentials{ConfigURL: w.ConfigURL("acme"), App: &github.App{ID: "7", InstallationID: 70, PrivateKey: private}}
 	s := &sent{next: network}
-	options := github.Options{Transport: s, Now: w.Now, Timeout: 10 * time.Second}
+	options := github.Options{Transport: s, Now: w.Now, Timeout: time.Minute}
 	must[Identity](t)(Verify(t.Context(), creds, options))
 	must[[]Group](t)(must[*Client](t)(NewClient(creds, options)).Groups(t.Context()))
 	if !slices.Equal(s.bodies, []string{"{}", "{}"}) {

@@ -51,7 +51,7 @@ func verify(t *testing.T, path string, creds github.Credentials, options githubs
 	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)
 	creds.ConfigURL = sim.ConfigURL(path)
-	return Verify(t.Context(), creds, github.Options{Transport: network, Timeout: 5 * time.Second})
+	return Verify(t.Context(), creds, github.Options{Transport: network, Timeout: time.Minute})
 }
 
 func TestGoodCredentialsAreVerified(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -61,7 +61,7 @@ func startClient(t *testing.T, creds github.Credentials, options github.Options)
 
 func tokenClient(t *testing.T, sim *githubsim.Running) *Client {
 	t.Helper()
-	return startClient(t, github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, github.Options{Timeout: 5 * time.Second})
+	return startClient(t, github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: "secret"}, github.Options{Timeout: 30 * time.Second})
 }
 
 func createSet(t *testing.T, c *Client) *Set {

@@ -806,7 +806,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	s.awaitState(Listening)
 	began := time.Now()
 	s.stop()
-	if took := time.Since(began); took > 4*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("took %s", took)
 	}
 }

@@ -30,7 +30,7 @@ import (
 )
 
 // limit bounds each wait of a test; nothing here comes near it unless it is broken.
-const limit = 30 * time.Second
+const limit = 3 * time.Minute
 
 var (
 	cluster *localcluster.Cluster // shared; each test plays a node of its own in a namespace of its own

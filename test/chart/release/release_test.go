@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	options := world.Options{Bare: true, GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
+	options := world.Options{Bare: true, GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
 		return nil, nil

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "skipped: building Flux is dear; make interop runs this")
 		return
 	}
-	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}
+	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made
 		for _, name := range []string{"source-controller", "kustomize-controller"} {

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "skipped: it takes minutes; make interop runs this")
 		return
 	}
-	os.Exit(harness.Run(m, world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second}}, func(made *harness.World) (func() error, error) {
+	os.Exit(harness.Run(m, world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}, func(made *harness.World) (func() error, error) {
 		w = made
 		return nil, nil
 	}))
