@@ -20,11 +20,11 @@ import (
 	"github.com/corral-dev/corral/controllers/webhooks"
 )
 
+// Defaults of the lease's times, which are those of controller-runtime.
 const (
-	// leaseDuration is how long a leader that is lost keeps others waiting.
-	leaseDuration = 15 * time.Second
-	// leaseTimeout bounds a request, so that one that hangs doesn't cost the lease.
-	leaseTimeout = 5 * time.Second
+	DefaultLeaseDuration = 15 * time.Second
+	DefaultRenewDeadline = 10 * time.Second
+	DefaultRetryPeriod   = 2 * time.Second
 )
 
 // podName is the environment variable with the name of the controller's own pod.
@@ -34,7 +34,8 @@ const podName = "POD_NAME"
 // leads, and when whoever did before was last alive. Without an election it is always held.
 type lease struct {
 	resourcelock.Interface
-	now func() time.Time
+	now      func() time.Time
+	duration time.Duration
 
 	mu      sync.Mutex
 	renewed time.Time // when this process last had the lease; zero while it hasn't
@@ -43,7 +44,7 @@ type lease struct {
 
 // newLease returns the lease, not held yet.
 func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
-	l := &lease{now: time.Now}
+	l := &lease{now: time.Now, duration: o.LeaseDuration}
 	if !o.LeaderElection {
 		l.former = l.now()
 		return l, nil
@@ -57,7 +58,7 @@ func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
 		return nil, err
 	}
 	config = rest.AddUserAgent(config, "leader-election")
-	config.Timeout = leaseTimeout
+	config.Timeout = o.RenewDeadline / 2 // a request that hangs must not cost the lease
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of the lease: %w", err)
@@ -130,7 +131,7 @@ func (l *lease) Held() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.renewed.IsZero() && l.now().Sub(l.renewed) < leaseDuration
+	return !l.renewed.IsZero() && l.now().Sub(l.renewed) < l.duration
 }
 
 // Former is when the leader before this process was last alive; the zero time if there was none.

@@ -33,7 +33,7 @@ func TestTheLeaseKnowsWhoLeads(t *testing.T) {
 	now := time.Unix(1000, 0)
 	died := now.Add(-time.Minute)
 	lock := &written{record: resourcelock.LeaderElectionRecord{HolderIdentity: "corral-0", RenewTime: metav1.Time{Time: died}}}
-	l := &lease{Interface: lock, now: func() time.Time { return now }}
+	l := &lease{Interface: lock, duration: DefaultLeaseDuration, now: func() time.Time { return now }}
 	look := func() {
 		if _, _, err := l.Get(t.Context()); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestTheLeaseKnowsWhoLeads(t *testing.T) {
 	write("corral-0")
 	look()
 	check("while it leads", true)
-	now = now.Add(leaseDuration - time.Second)
+	now = now.Add(DefaultLeaseDuration - time.Second)
 	check("before the lease is over", true)
 	now = now.Add(time.Second)
 	check("once the lease is over", false)

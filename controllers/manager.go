@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,9 @@ type ManagerOptions struct {
 	// LeaderElection lets one of several replicas work; LeaderElectionNamespace holds the lease.
 	LeaderElection          bool
 	LeaderElectionNamespace string
+	// LeaseDuration is how long other replicas wait for a leader that is lost. A leader that could not renew the lease for RenewDeadline ends;
+	// it tries every RetryPeriod.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// WebhookAddress is where other replicas reach this one's webhook server; the zero value if it has none.
 	WebhookAddress netip.AddrPort
 	// WebhookKey tells that server that a request comes from another replica.
@@ -107,7 +111,9 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		LeaderElection:                      o.LeaderElection,
 		LeaderElectionResourceLockInterface: held,
 		LeaderElectionID:                    o.Lease().Name, // by which metrics name it
-		LeaseDuration:                       new(leaseDuration),
+		LeaseDuration:                       new(o.LeaseDuration),
+		RenewDeadline:                       new(o.RenewDeadline),
+		RetryPeriod:                         new(o.RetryPeriod),
 		LeaderElectionReleaseOnCancel:       true,
 		HealthProbeBindAddress:              o.HealthAddress,
 		PprofBindAddress:                    o.profilesAddress(),

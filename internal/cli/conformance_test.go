@@ -46,7 +46,7 @@ func conformanceArgs(t *testing.T, o githubsim.Options) (*githubsim.Running, []s
 }
 
 func TestConformanceWritesAReportWithoutNames(t *testing.T) {
-	sim, args := conformanceArgs(t, githubsim.Options{LabelsFixed: true, SessionExpiry: 200 * time.Millisecond})
+	sim, args := conformanceArgs(t, githubsim.Options{LabelsFixed: true, SessionExpiry: 2 * time.Second})
 	got := corral(t, t.TempDir(), append(args, "-o", "json")...)
 	report := conformanceReport{}
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitChanged {

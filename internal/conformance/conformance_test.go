@@ -30,7 +30,11 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 		o.Hold = 50 * time.Millisecond
 	}
 	if o.SessionExpiry == 0 {
-		o.SessionExpiry = 200 * time.Millisecond
+		o.SessionExpiry = 2 * time.Second
+	}
+	leastHold := 20 * time.Millisecond
+	if o.Hold < leastHold { // also on a machine that takes a while to answer
+		leastHold = time.Minute
 	}
 	sim, err := githubsim.Start(o)
 	if err != nil {
@@ -45,7 +49,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	found := map[string]Finding{}
 	got, err := Run(t.Context(), Config{
 		Credentials: github.Credentials{ConfigURL: sim.ConfigURL("acme"), Token: token},
-		Name:        "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: 5 * time.Second, LeastHold: 20 * time.Millisecond, OnFinding: func(f Finding) { found[f.Check] = f },
+		Name:        "corral-conformance-x", Retry: 10 * time.Millisecond, Patience: time.Minute, LeastHold: leastHold, OnFinding: func(f Finding) { found[f.Check] = f },
 	})
 	if err != nil || len(got) != len(found) {
 		t.Errorf("%d findings, %d told: %v", len(got), len(found), err)
