@@ -59,8 +59,8 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if err != nil {
 		return policy.Template{}, fmt.Errorf("encoding the pod for policies: %w", err)
 	}
-	in := policy.TemplateInput{Pool: facts, Pod: text}
 	began := e.Now()
+	in := policy.TemplateInput{Pool: facts, Pod: text, Now: began.UnixNano()}
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
 	e.tellTemplate(bound, revision, in, &answer, took)

@@ -44,8 +44,10 @@ type Engine struct {
 	pools   map[types.NamespacedName]*pool
 	dirty   map[types.NamespacedName]bool // to be looked at in the next pass
 	passing map[string]bool               // namespaces of which pools are looked at
-	queue   queue                         // of the pools' controller; nil until it runs
-	queues  map[string]queue              // of the policies' controllers that run, by kind
+	// isQuarantined is true if some policy was in quarantine when policies were last counted.
+	isQuarantined bool
+	queue         queue            // of the pools' controller; nil until it runs
+	queues        map[string]queue // of the policies' controllers that run, by kind
 
 	stirred chan struct{}
 	ledger  ledger
@@ -66,6 +68,9 @@ type loaded struct {
 	size   int // of the source
 	// unfinished is true when it could not be read or checked, and is to be tried again.
 	unfinished bool
+	// excesses is how many times in a row loading it took too much time or memory, and retry is when it is loaded again.
+	excesses int
+	retry    time.Time
 }
 
 // queue is a controller's work queue.
@@ -114,6 +119,12 @@ func (e *Engine) put(l loaded) {
 	before := e.loaded[l.policy.Ref()]
 	l.size = l.source.Size()
 	l.source, l.digest = l.source.Identity()
+	if l.excesses > 0 {
+		if before.policy != nil && before.is(l.source, l.digest) {
+			l.excesses += before.excesses
+		}
+		l.retry = e.Now().Add(policy.Pause(l.excesses))
+	}
 	asBroken := before.policy != nil && len(l.policy.Diagnostics()) > 0 && before.is(l.source, l.digest) &&
 		equality.Semantic.DeepEqual(before.policy.Diagnostics(), l.policy.Diagnostics())
 	if asBroken {
@@ -234,12 +245,13 @@ func (e *Engine) Loaded(ref string) *policy.Policy {
 	return e.loaded[ref].policy
 }
 
-// isLoaded says whether a policy is in force that was made of just this.
+// isLoaded reports whether a policy is in force that was made of just this, and isn't to be loaded again.
 func (e *Engine) isLoaded(s policy.Source) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ok := e.loaded[s.Ref()]
-	return ok && !known.unfinished && known.is(s.Identity())
+	isDue := known.unfinished || known.excesses > 0 && !e.Now().Before(known.retry)
+	return ok && !isDue && known.is(s.Identity())
 }
 
 // is tells whether it was made of just this.

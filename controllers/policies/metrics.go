@@ -111,9 +111,10 @@ func allowedBy(b *policy.Bound, decision string) string {
 // count counts a decision.
 func (e *Engine) count(decision, outcome string, failures []policy.Failure) {
 	decisionsTotal.WithLabelValues(decision, outcome).Inc()
-	if slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind == policy.TimedOut || f.Kind == policy.Quarantined }) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// An answer without failures may have ended a quarantine.
+	if e.isQuarantined || slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind == policy.TimedOut || f.Kind == policy.Quarantined }) {
 		e.countPolicies()
 	}
 }
@@ -128,6 +129,7 @@ func observe(took time.Duration, b *policy.Bound, decision string) time.Duration
 
 // countPolicies sets the metric of the policies in force. The caller has the lock.
 func (e *Engine) countPolicies() {
+	e.isQuarantined = false
 	counts := map[[2]string]float64{}
 	for _, kind := range []string{policy.KindRunnerPolicy, policy.KindClusterRunnerPolicy} {
 		for _, state := range []string{ready, broken, quarantined} {
@@ -136,7 +138,9 @@ func (e *Engine) countPolicies() {
 	}
 	for ref, l := range e.loaded {
 		kind, _, _ := strings.Cut(ref, "/")
-		counts[[2]string{kind, stateOf(l.policy)}]++
+		state := stateOf(l.policy)
+		counts[[2]string{kind, state}]++
+		e.isQuarantined = e.isQuarantined || state == quarantined
 	}
 	for labels, n := range counts {
 		policiesGauge.WithLabelValues(labels[0], labels[1]).Set(n)

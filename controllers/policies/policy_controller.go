@@ -39,8 +39,8 @@ const (
 // Rules loads and asks policies in processes that can be stopped.
 type Rules interface {
 	policy.Asker
-	// Load tells what is known of a policy's rules, and what is wrong with it. An error means that it could not be tried. It is
-	// policy.ErrOutdated if isCurrent returned false when it was the policy's turn.
+	// Load returns what is known of a policy's rules, and what is wrong with it. A *policy.Excess means that loading took too much. Any other
+	// error means that it could not be tried: policy.ErrOutdated if isCurrent returned false when it was the policy's turn.
 	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
@@ -142,6 +142,11 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 		return nil
 	}
 	p, err := r.loadRules(ctx, source, isCurrent)
+	var excess *policy.Excess
+	if errors.As(err, &excess) {
+		r.Engine.put(loaded{policy: policy.Broken(source, excess.Diagnostics()), source: source, excesses: 1})
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("loading the policy: %w", err)
 	}
@@ -205,7 +210,7 @@ func (r *Reconciler) done(obj object, ref string) kube.Done {
 		does += "; audit only"
 	}
 	if loaded := r.Engine.Loaded(ref); loaded != nil && len(loaded.Quarantined()) > 0 {
-		does += "; it took too much too often for pools of these namespaces, and isn't asked for them: " + strings.Join(loaded.Quarantined(), ", ")
+		does += "; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + strings.Join(loaded.Quarantined(), ", ")
 	}
 	return kube.Done{After: recheck, Message: does}
 }

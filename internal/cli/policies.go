@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -97,6 +98,10 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 		return nil, err
 	}
 	facts, diagnostics, err := rules.Load(ctx, p.source, nil)
+	var excess *policy.Excess
+	if errors.As(err, &excess) {
+		diagnostics, err = excess.Diagnostics(), nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", p.source.Ref(), err)
 	}

@@ -63,7 +63,7 @@ func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Pol
 
 // askOne asks one policy, wherever its rules are.
 func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
-	if failure := p.unasked(ctx, q.Namespace); failure != nil {
+	if failure := p.unasked(ctx, q); failure != nil {
 		return nil, failure
 	}
 	if p.asker == nil {

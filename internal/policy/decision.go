@@ -34,7 +34,7 @@ const (
 	EvaluationError FailureKind = "EvaluationError"
 	// TimedOut is when it took more time or memory than it may.
 	TimedOut FailureKind = "TimedOut"
-	// Quarantined is when it timed out three times for pools of a namespace: it isn't asked for those until its digest changes.
+	// Quarantined is when it took too much three times in a row for pools of a namespace: it is asked for those only from time to time.
 	Quarantined FailureKind = "Quarantined"
 	// InvalidAnswer is when an answer is not of the form that the decision documents.
 	InvalidAnswer FailureKind = "InvalidAnswer"

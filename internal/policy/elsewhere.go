@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // Asker has the rules of policies in other processes, where they can be stopped.
@@ -24,6 +26,11 @@ type Excess struct{ Message string }
 
 func (e *Excess) Error() string { return e.Message }
 
+// Diagnostics say that a policy can't be loaded for the excess.
+func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
+	return []v1alpha1.Diagnostic{{Message: e.Message}}
+}
+
 // reply is what a policy says in one decision.
 type reply[T any] struct {
 	Elements []T      `json:"elements,omitempty"`
@@ -39,9 +46,12 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	var excess *Excess
 	switch {
 	case err == nil:
+		p.quarantine.answered(q)
 		return text, nil
 	case errors.As(err, &excess):
-		p.patience.timedOut(q.Namespace)
+		if p.quarantine.exceeded(q) {
+			return nil, p.quarantined(q)
+		}
 		return nil, p.failure(TimedOut, "%s: look for loops over loops, large ranges, and texts that grow", excess.Message)
 	case ctx.Err() != nil:
 		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	// Rules compute in time zones; the host may have none, or others.
 	_ "time/tzdata"
@@ -20,47 +19,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-const (
-	// quarantineAfter is after how many time-outs a policy isn't asked any more.
-	quarantineAfter = 3
-	// maxElements is how many limits or bounds of an update one policy may give.
-	maxElements = 100
-)
-
-// patience counts a policy's time-outs for each namespace that asks: what one gives it to read may not
-// take it away from others.
-type patience struct {
-	mu sync.Mutex
-	of map[string]int
-}
-
-func (p *patience) isOver(namespace string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.of[namespace] >= quarantineAfter
-}
-
-func (p *patience) over() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []string
-	for namespace, n := range p.of {
-		if n >= quarantineAfter {
-			all = append(all, namespace)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-func (p *patience) timedOut(namespace string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of = map[string]int{}
-	}
-	p.of[namespace]++
-}
+// maxElements is how many limits or bounds of an update one policy may give.
+const maxElements = 100
 
 // given is an element of an answer, and the rule that gave it.
 type given struct {
@@ -68,17 +28,24 @@ type given struct {
 	origin  *origin
 }
 
-// unasked is why a policy isn't asked, or nil.
-func (p *Policy) unasked(ctx context.Context, namespace string) *Failure {
+// unasked returns why a policy isn't asked a question, or nil.
+func (p *Policy) unasked(ctx context.Context, q *question) *Failure {
 	switch {
 	case !p.isLoaded():
 		return p.failure(NotLoaded, "%s", p.whyNotLoaded())
-	case p.patience.isOver(namespace):
-		return p.failure(Quarantined, "it took too much time or memory %d times for pools of namespace %s, and isn't asked for them until it changes: make its rules cheaper", quarantineAfter, namespace)
+	case !p.quarantine.admit(q):
+		return p.quarantined(q)
 	case ctx.Err() != nil:
 		return p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
 	}
 	return nil
+}
+
+// quarantined is the failure of a policy that is in quarantine for the namespace of a question. It doesn't name the next attempt:
+// messages stay the same while nothing changes.
+func (p *Policy) quarantined(q *question) *Failure {
+	return p.failure(Quarantined, "it took too much time or memory %d times in a row for pools of namespace %s; Corral asks it again from time to time, and at once when it changes: make its rules cheaper",
+		quarantineAfter, q.Namespace)
 }
 
 // ask asks the rules that are here. A failure is returned instead of an answer.

@@ -146,6 +146,8 @@ type TemplateInput struct {
 	// Pod is the core/v1 Pod as it would be created, with defaults, and a placeholder for its
 	// runner's name and Secret.
 	Pod json.RawMessage `json:"pod"`
+	// Now is the time in nanoseconds since 1970, which rules don't see: for the policies' quarantine.
+	Now int64 `json:"-"`
 }
 
 // UpdateInput is what the package corral.update is asked about: how may this change roll out?

@@ -73,7 +73,7 @@ func (s Source) Ref() string {
 // can be loaded and asked anywhere.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
-// Policy is one policy object, loaded. It never changes, but for the count of its time-outs, and when it is in force no more.
+// Policy is one policy object, loaded. It never changes, but for its quarantine, and when it is in force no more.
 type Policy struct {
 	source      Source
 	ref         string
@@ -83,7 +83,7 @@ type Policy struct {
 	facts       Facts
 	program     *program // nil with diagnostics, and when the rules are elsewhere
 	asker       Asker    // nil when the rules are here
-	patience    patience
+	quarantine  quarantine
 	retired     atomic.Bool
 }
 
@@ -187,8 +187,8 @@ func (p *Policy) isLoaded() bool { return len(p.diagnostics) == 0 }
 // Diagnostics say what keeps it from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
-// Quarantined lists the namespaces for whose pools it timed out too often to be asked again, sorted.
-func (p *Policy) Quarantined() []string { return p.patience.over() }
+// Quarantined lists the namespaces for whose pools it is asked only from time to time, as it took too much too often, sorted.
+func (p *Policy) Quarantined() []string { return p.quarantine.namespaces() }
 
 // Binds tells whether the policy is asked about the pool.
 func (p *Policy) Binds(pool Pool) bool {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/valyala/fastjson"
@@ -30,15 +31,19 @@ type question struct {
 	Question
 	sum    [sha256.Size]byte
 	parsed func() (parsedInput, error)
+	// subject is the decision and the pool, and asked is when it was asked: for the policies' quarantine.
+	subject string
+	asked   time.Time
 }
 
 // id tells decisions apart.
 func (q *question) id() string { return hex.EncodeToString(q.sum[:8]) }
 
 // ask makes a question of an input.
-func (b *Bound) ask(decision, namespace string, now int64, input any) *question {
+func (b *Bound) ask(decision string, pool Pool, now int64, input any) *question {
 	text, err := json.Marshal(input)
-	q := newQuestion(Question{Decision: decision, Namespace: namespace, Now: now, Input: text})
+	q := newQuestion(Question{Decision: decision, Namespace: pool.Namespace, Now: now, Input: text})
+	q.subject, q.asked = decision+" "+pool.Name, time.Unix(0, now)
 	if err != nil { // of a pod that isn't JSON
 		q.parsed = func() (parsedInput, error) { return parsedInput{}, fmt.Errorf("reading the input: %w", err) }
 	}
@@ -55,19 +60,21 @@ func newQuestion(asked Question) *question {
 // aboutScaling makes the question of corral.scaling.
 func (b *Bound) aboutScaling(in ScalingInput) *question {
 	in.Pool, in.Usage = in.Pool.filled(), in.Usage.filled()
-	return b.ask(DecisionScaling, in.Pool.Namespace, in.Now, in)
+	return b.ask(DecisionScaling, in.Pool, in.Now, in)
 }
 
 // aboutPod makes the question of corral.template.
 func (b *Bound) aboutPod(in TemplateInput) *question {
 	in.Pool = in.Pool.filled()
-	return b.ask(DecisionTemplate, in.Pool.Namespace, 0, in)
+	q := b.ask(DecisionTemplate, in.Pool, 0, in)
+	q.asked = time.Unix(0, in.Now)
+	return q
 }
 
 // aboutUpdate makes the question of corral.update.
 func (b *Bound) aboutUpdate(in UpdateInput) *question {
 	in.Pool = in.Pool.filled()
-	return b.ask(DecisionUpdate, in.Pool.Namespace, in.Now, in)
+	return b.ask(DecisionUpdate, in.Pool, in.Now, in)
 }
 
 // Reading is a hash of what the policies and their scaling rules read of an input, but for the clock.

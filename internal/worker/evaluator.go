@@ -102,8 +102,9 @@ func (e *Evaluator) Close() {
 	e.idle, e.spare = nil, nil
 }
 
-// Load loads a policy, for what is known of its rules and what is wrong with it. An error means that it could
-// not be tried. It is policy.ErrOutdated if isCurrent, which may be nil, returned false when it was the policy's turn.
+// Load loads a policy, for what is known of its rules and what is wrong with it. A *policy.Excess means that loading took too
+// much. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent, which may be nil, returned false when it was the
+// policy's turn.
 func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
 	var answer loaded
@@ -116,7 +117,7 @@ func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent fu
 	})
 	var excess *policy.Excess
 	if errors.As(err, &excess) {
-		return policy.Facts{}, []v1alpha1.Diagnostic{{Message: "loading the policy: " + excess.Message + ": make two policies of it, or nest its comprehensions less"}}, nil
+		return policy.Facts{}, nil, &policy.Excess{Message: "loading the policy: " + excess.Message + ": make two policies of it, or nest its comprehensions less"}
 	}
 	return answer.Facts, answer.Diagnostics, err
 }

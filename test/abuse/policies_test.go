@@ -125,9 +125,9 @@ const (
 	tooLarge = "TimedOut: it took more than 96 MiB of memory" + cheaper
 )
 
-// isQuarantined is what is said once it was asked three times.
+// isQuarantined is the failure of a policy that took too much three times in a row.
 func (c *court) isQuarantined() string {
-	return "Quarantined: it took too much time or memory 3 times for pools of namespace " + c.namespace + ", and isn't asked for them until it changes: make its rules cheaper"
+	return "Quarantined: it took too much time or memory 3 times in a row for pools of namespace " + c.namespace + "; Corral asks it again from time to time, and at once when it changes: make its rules cheaper"
 }
 
 // goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
@@ -333,7 +333,7 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {
 			return err
 		}
-		want := "Loaded; it decides on scaling, template; it took too much too often for pools of these namespaces, and isn't asked for them: " + c.namespace
+		want := "Loaded; it decides on scaling, template; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + c.namespace
 		if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != want {
 			return fmt.Errorf("it says %q", said)
 		}
