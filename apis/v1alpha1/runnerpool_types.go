@@ -540,7 +540,7 @@ const (
 	UpdateRolling UpdatePhase = "Rolling"
 	// UpdateHeld goes no further: paused, or held by a policy.
 	UpdateHeld UpdatePhase = "Held"
-	// UpdateRolledBack is over: runners of the new template failed, the former is in force.
+	// UpdateRolledBack is over: runners of the new template failed, the previous one is in force. It continues if runners of that fail, too.
 	UpdateRolledBack UpdatePhase = "RolledBack"
 )
 

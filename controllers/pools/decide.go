@@ -72,7 +72,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step.Rest, in.Holds); d.circuit.Open() {
+	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); d.circuit.Open() {
 		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: d.circuit.String()}
 	}
 	d.plan = scaling.Decide(in)
@@ -115,7 +115,8 @@ func scalingInput(o observation) scaling.Input {
 
 // holdBack adds what holds the pool back because of the revision that new runners are made from: policies deny it, or its
 // runners fail. It returns the revision's circuit, and the time to the next look at it.
-func holdBack(o observation, revision string, holds []scaling.Hold) ([]scaling.Hold, scaling.Circuit, time.Duration) {
+func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling.Hold, scaling.Circuit, time.Duration) {
+	revision := step.Rest
 	holds = slices.Clip(holds)
 	if o.revisions.denied[revision] != "" && !slices.Contains(holds, denied) {
 		holds = append(holds, denied)
@@ -125,6 +126,9 @@ func holdBack(o observation, revision string, holds []scaling.Hold) ([]scaling.H
 		return holds, c, 0
 	}
 	hold, next := o.hold(c)
+	if step.Try != "" {
+		hold = hold.Trying(o.runners.count(v1alpha1.RunnerBusy))
+	}
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 

@@ -186,7 +186,8 @@ func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	default:
 		c.From = o.former()
 	}
-	if c.From == "" || c.From == to || c.Phase == string(v1alpha1.UpdateRolledBack) {
+	isSettled := c.Phase == string(v1alpha1.UpdateRolledBack) && !o.memory.health.circuits[c.From].Open() // otherwise it may go on
+	if c.From == "" || c.From == to || isSettled {
 		return policy.Change{}, rollout.Bounds{}, false
 	}
 	for _, x := range o.runners {

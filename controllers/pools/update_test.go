@@ -23,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // revisions lists the ControllerRevisions.
@@ -199,6 +200,72 @@ func TestWhatIsRolledBackStaysSo(t *testing.T) {
 	}
 	if !slices.Contains(b.revisions(), good) {
 		t.Error("the revision in force is gone")
+	}
+}
+
+// failAll has three runners of a revision fail, of which nothing is left.
+func (b *bench) failAll(revision string) {
+	b.t.Helper()
+	for _, r := range b.runners() {
+		r.Finalizers = nil
+		must(b.t, b.Client.Update(b.t.Context(), &r))
+		if r.DeletionTimestamp.IsZero() {
+			must(b.t, b.Client.Delete(b.t.Context(), &r))
+		}
+	}
+	for range scaling.Tolerated {
+		b.results.Failures = append(b.results.Failures, runners.Failure{Revision: revision, Cause: v1alpha1.CauseImagePull, Message: "no such image", Began: b.now, At: b.now})
+	}
+}
+
+// The image of the previous template can be deleted after a rollback, and that of the new one be there by then.
+func TestBothTemplatesAreTriedWhileBothFail(t *testing.T) {
+	for name, restarts := range map[string]bool{"the new one is known to fail": false, "its failures are forgotten": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.warm(1)
+			previous := b.edit("runner:2")
+			b.reconcile()
+			latest := b.pool().Status.Revision
+			b.fail(3, v1alpha1.CauseImagePull)
+			b.reconcile()
+			if restarts {
+				b.memory = memory{}
+			}
+			b.now = b.now.Add(time.Hour)
+			b.reconcile()
+			if n := b.made()[latest]; n > 0 || b.phase() != v1alpha1.UpdateRolledBack {
+				t.Fatalf("%s with %d runners of the new template, while the previous one works", b.phase(), n)
+			}
+			b.failAll(previous)
+			b.reconcile()
+			if diff := cmp.Diff(map[string]int{latest: 1}, b.made()); diff != "" || b.phase() != v1alpha1.UpdateRolledBack {
+				t.Fatalf("once the previous one fails: %s, runners (-want +got):\n%s", b.phase(), diff)
+			}
+			if last := b.announced[len(b.announced)-1]; last != 1 {
+				t.Errorf("%d jobs are accepted to try it with", last)
+			}
+			b.now = b.now.Add(scaling.ProbeMin)
+			b.reconcile()
+			b.reconcile()
+			if diff := cmp.Diff(map[string]int{latest: 1, previous: 1}, b.made()); diff != "" {
+				t.Errorf("when the probe of the previous one is due: runners (-want +got):\n%s", diff)
+			}
+			b.runAll()
+			if b.phase() != v1alpha1.UpdateRolledBack {
+				t.Errorf("%s before any did well", b.phase())
+			}
+			for _, r := range b.runners() {
+				if r.Spec.Revision == latest {
+					b.work(r.Name)
+				}
+			}
+			b.snapshot.Assigned = 4
+			b.reconcile()
+			if n := b.made()[latest]; n != 5 || b.phase() != v1alpha1.UpdateRolling || conditions.IsStalled(b.pool()) {
+				t.Errorf("once the new one did a job: %s with %d runners of it, ready %s", b.phase(), n, b.readyReason())
+			}
+		})
 	}
 }
 
@@ -396,6 +463,10 @@ func TestPoliciesAreAskedOnlyAboutAnUpdateUnderWay(t *testing.T) {
 	o.pool.Status.Update.Phase = v1alpha1.UpdateRolledBack
 	if c, _, ok := o.change(); ok {
 		t.Errorf("asked about %+v", c)
+	}
+	o.memory.health.circuits["linux-old"] = scaling.Circuit{Failures: scaling.Tolerated} // then it may go on
+	if c, _, ok := o.change(); !ok || c.Phase != "RolledBack" {
+		t.Errorf("asked about %+v, %v", c, ok)
 	}
 }
 

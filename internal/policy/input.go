@@ -165,7 +165,7 @@ type Change struct {
 	// From and To are revisions.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Phase is empty before the first step, then Canary, Rolling or Held.
+	// Phase is empty before the first step, then Canary, Rolling or Held; RolledBack while runners of both revisions fail.
 	Phase string `json:"phase"`
 	// Since is when the phase began, in nanoseconds since 1970; 0 before the first step.
 	Since int64 `json:"since"`

@@ -86,13 +86,45 @@ func (u *update) enter() {
 
 // hasFailed reports whether the former template is to be in force again, and why.
 func (u *update) hasFailed() bool {
-	if u.before == v1alpha1.UpdateRolledBack {
+	if u.before == v1alpha1.UpdateRolledBack && !u.hasRecovered() {
 		u.reason = u.State.Reason
 		return u.canGoBack()
 	}
 	record := u.Records[u.To]
 	u.reason = fmt.Sprintf("%s: %s goes on until spec.template or the annotation corral.dev/retry changes", record.Message, u.from)
 	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
+}
+
+// hasRecovered reports whether an update that was rolled back continues: runners of the previous template fail, and one of the new template did
+// well since the last failure. After a restart no failures are known, so their absence alone proves nothing.
+func (u *update) hasRecovered() bool {
+	return u.mayRetry() && u.Records[u.To].First.IsZero() && u.hasWorked()
+}
+
+// mayRetry reports whether a template that was rolled back may be tried again: only while runners of the previous template fail.
+func (u *update) mayRetry() bool {
+	return u.Records[u.from].Open && u.hold() == "" && slices.Contains(u.Usable, u.To)
+}
+
+// retried returns the revision that gets one runner now although it was given up, because runners of the revision that replaced it fail as
+// well; "" for none. Either of the two may work again first, so the pool tries both.
+func (u *update) retried() string {
+	previous, latest := u.Records[u.from], u.Records[u.To]
+	switch {
+	case !u.canGoBack() || !previous.Open:
+	case u.phase == v1alpha1.UpdateRolling && latest.Open && previous.Probe:
+		return u.from
+	case u.phase == v1alpha1.UpdateRolledBack && u.mayRetry() && (latest.Probe || !latest.Open && !u.isTrying()):
+		return u.To
+	}
+	return ""
+}
+
+// isTrying reports whether a runner of the new template is starting, or is waiting for a job.
+func (u *update) isTrying() bool {
+	return slices.ContainsFunc(u.Runners, func(r Runner) bool {
+		return r.Revision == u.To && !r.Deleting && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerIdle)
+	})
 }
 
 // isHeld reports whether the update goes no further, and why. What is replaced already can't be

@@ -9,6 +9,8 @@
 //	Held        nothing ends, and new runners are made from the former template
 //	RolledBack  the new template's runners failed, the former is in force again
 //
+// If runners of both templates fail, one runner of each is tried periodically. The first that does well decides.
+//
 // How many runners there are is not decided here, nor how much work is accepted: an
 // update changes neither. A runner with a job is never ended.
 package rollout
@@ -102,6 +104,8 @@ type Plan struct {
 	// that all further ones are made of.
 	New  int32
 	Rest string
+	// Try is the revision of the first runner, which may be made even while runners of Rest are held back for their failures; "" for none.
+	Try string
 	// End names runners without a job to end now, in order.
 	End []string
 	// Extra is how many runners to have beyond the desired number, and Surge how many more
@@ -116,7 +120,10 @@ type Plan struct {
 
 // Of returns the revision that the i-th runner made in this step is made of, from 0.
 func (p Plan) Of(i int32) string {
-	if i < p.New {
+	switch {
+	case i == 0 && p.Try != "":
+		return p.Try
+	case i < p.New:
 		return p.to
 	}
 	return p.Rest
@@ -230,7 +237,7 @@ func (u *update) step() Plan {
 	default:
 		u.roll(&p)
 	}
-	p.LookAgain = u.next
+	p.Try, p.LookAgain = u.retried(), u.next
 	return p
 }
 
@@ -310,8 +317,11 @@ func (u *update) extra(end, room int64) int32 {
 	return int32(max(0, min(int64(u.Bounds.MaxSurge)-int64(c.ending)-end, int64(len(c.others))-end, coming))) //nolint:gosec // at most MaxSurge
 }
 
-// endStarting ends the runners of a template that failed before they start.
+// endStarting ends the runners of a template that failed before they start, unless the previous template fails as well: then they are tried.
 func (u *update) endStarting(p *Plan) {
+	if u.mayRetry() {
+		return
+	}
 	c := &u.counts
 	starting := func(r Runner) bool { return r.Revision == u.To && r.State == v1alpha1.RunnerPending }
 	for _, r := range sorted(c.others) {
@@ -341,15 +351,20 @@ func (u *update) isOver(p *Plan) bool {
 	return !u.canGoBack() || u.didWell(p)
 }
 
-// didWell reports whether a runner of the new template had a job, or waited for one in good
-// health; if none did yet, it is looked at again when one will have.
+// didWell reports whether a runner of the new template has worked. Otherwise it has the plan looked at again when one will have.
 func (u *update) didWell(p *Plan) bool {
+	well := u.hasWorked()
+	p.LookAgain = u.next
+	return well
+}
+
+// hasWorked reports whether a runner of the new template had a job, or waited for one in good health. Otherwise it notes when one will have.
+func (u *update) hasWorked() bool {
 	well := len(u.Tried) > 0
 	for _, r := range u.Runners {
 		ours := r.Revision == u.To
 		well = well || ours && (r.State == v1alpha1.RunnerBusy || r.Settling || r.State == v1alpha1.RunnerIdle && u.left(r) == 0)
 	}
-	p.LookAgain = u.next
 	return well
 }
 

@@ -103,6 +103,10 @@ func TestNext(t *testing.T) {
 	astray := rollout.Record{Open: true, First: now.Add(-time.Minute), Last: now, Message: "3 runners in a row failed (NeverConnected: no network)"}
 	probing := astray
 	probing.Probe = true
+	due, open := broken, rollout.Record{Open: true, First: now.Add(-time.Hour), Last: now.Add(-30 * time.Minute)}
+	due.Probe = true
+	openDue := open
+	openDue.Probe = true
 	cases := map[string]struct {
 		in   rollout.Input
 		want outcome
@@ -243,6 +247,60 @@ func TestNext(t *testing.T) {
 			in:   rollout.Input{State: state("A", "B", "RolledBack"), Bounds: rolling, Usable: []string{"B"}},
 			want: outcome{InForce: "B", Updated: true, Next3: allB},
 		},
+		"rolled back, the former fails too: one of the new one is tried": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"A": open, "B": due}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: aab, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"but not before its probe is due": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"A": openDue, "B": broken}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"what is tried starts, and is replaced by none while the former fails": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: pending("B", 1),
+				Records: map[string]rollout.Record{"A": open, "B": broken}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Extra: 1, Surge: 2, Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"the former does well again: what is tried ends": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: slices.Concat(idle("A", 1), pending("B", 1)),
+				Records: map[string]rollout.Record{"B": broken}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Surge: 2, End: []string{"B-Pending-0"}, Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"rolled back, and what failed is forgotten: that proves nothing": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: slices.Concat(idle("A", 1), busy("B", 1)), Tried: []time.Time{now}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"what failed is forgotten and the former fails: one of the new one is tried": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"A": openDue}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: aab, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"and no other until it has lasted": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: young("B", 1), Records: map[string]rollout.Record{"A": open}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Extra: 1, Surge: 2, Next3: allA, Reason: "as it was", PhaseAges: time.Hour,
+				LookAgain: time.Minute},
+		},
+		"the new one does well and the former fails: the update goes on": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: tried, Runners: slices.Concat(pending("A", 1), busy("B", 1)), Records: map[string]rollout.Record{"A": open}},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: allB, Extra: 1,
+				Reason: "1 runner of former templates left to replace"},
+		},
+		"a new one that did well before it failed is no reason to go on": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: busy("B", 1), Tried: []time.Time{now.Add(-time.Hour)},
+				Records: map[string]rollout.Record{"A": open, "B": {Owned: 1, First: now, Last: now}}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: aab, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"paused, the new one isn't tried though both fail": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Hold: "paused", Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"A": open, "B": due}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"paused, the update doesn't go on though the new one does well": {
+			in:   rollout.Input{State: state("A", "B", "RolledBack"), Hold: "paused", Desired: 2, Bounds: rolling, Runners: busy("B", 1), Records: map[string]rollout.Record{"A": open}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
+		"what may not be made isn't tried though both fail": {
+			in: rollout.Input{State: state("A", "B", "RolledBack"), Denied: "policies deny it", Usable: []string{"A"}, Desired: 2, Bounds: rolling,
+				Records: map[string]rollout.Record{"A": open, "B": due}},
+			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA, Reason: "as it was", PhaseAges: time.Hour},
+		},
 		"rolled back, until another edit: from what was in force": {
 			in: rollout.Input{State: state("A", "C", "RolledBack"), Stored: "C", Desired: 1, Bounds: rolling, Runners: idle("A", 1)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB,
@@ -276,6 +334,11 @@ func TestNext(t *testing.T) {
 				Records: map[string]rollout.Record{"B": broken, "A": {Open: true, Last: now.Add(-2 * time.Minute)}}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB, PhaseAges: time.Hour,
 				Reason: "1 runner of former templates left to replace"},
+		},
+		"nor is it given up while both fail: one is tried": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"B": broken, "A": openDue}},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: []string{"A", "B", "B"}, PhaseAges: time.Hour,
+				Reason: "all is replaced; A is kept until a runner of B has done well"},
 		},
 		"what may be the network's: the former makes up for it, nothing ends": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, MaxUnavailable: 4},

@@ -33,6 +33,7 @@ type fate struct {
 // machine is a runner of the toy cluster.
 type machine struct {
 	rollout.Runner
+	fate    fate // of its revision, when it was made
 	created time.Time
 	starts  time.Time // when it is to start
 	fails   time.Time // when it is to fail; zero for never
@@ -93,7 +94,7 @@ func (c *cluster) upTo(d time.Duration) time.Duration {
 func (c *cluster) create(revision string) {
 	c.number++
 	f := c.fates[revision]
-	m := &machine{created: c.now, starts: c.now.Add(cmp.Or(f.starts, 5*time.Second) + c.upTo(10*time.Second))}
+	m := &machine{fate: f, created: c.now, starts: c.now.Add(cmp.Or(f.starts, 5*time.Second) + c.upTo(10*time.Second))}
 	m.Runner = rollout.Runner{Name: fmt.Sprintf("%s%d", strings.ToLower(revision), c.number), Revision: revision, State: v1alpha1.RunnerPending, Since: c.now}
 	if f.cause != "" {
 		m.fails = c.now.Add(f.lasts)
@@ -140,11 +141,10 @@ func (c *cluster) live(m *machine) {
 	case m.State == v1alpha1.RunnerBusy:
 	case !m.fails.IsZero() && !c.now.Before(m.fails) && !m.Deleting:
 		m.State = v1alpha1.RunnerFailed
-		cause := c.fates[m.Revision].cause
-		c.circuits[m.Revision] = c.circuits[m.Revision].Failed(cause, "broken", m.created, c.now)
-	case m.State == v1alpha1.RunnerPending && !c.now.Before(m.starts) && !m.Deleting && (m.fails.IsZero() || c.fates[m.Revision].cause == v1alpha1.CauseNeverConnected):
+		c.circuits[m.Revision] = c.circuits[m.Revision].Failed(m.fate.cause, "broken", m.created, c.now)
+	case m.State == v1alpha1.RunnerPending && !c.now.Before(m.starts) && !m.Deleting && (m.fails.IsZero() || m.fate.cause == v1alpha1.CauseNeverConnected):
 		m.State, m.Since, m.Started = v1alpha1.RunnerIdle, c.now, c.now
-	case m.State == v1alpha1.RunnerIdle && c.assigned > 0 && c.fates[m.Revision].cause == "" && (!m.Deleting || c.random != nil && c.random.IntN(2) == 0):
+	case m.State == v1alpha1.RunnerIdle && c.assigned > 0 && m.fate.cause == "" && (!m.Deleting || c.random != nil && c.random.IntN(2) == 0):
 		c.assigned--
 		m.State, m.Since, m.done = v1alpha1.RunnerBusy, c.now, c.now.Add(c.lengthens/2+c.upTo(c.lengthens))
 	}
@@ -244,6 +244,9 @@ func (c *cluster) pass() {
 	}
 	if circuit := c.circuits[c.rollout.Rest]; circuit.Open() {
 		hold, _ := circuit.Hold(c.count("", v1alpha1.RunnerBusy), c.usable("")-c.count("", v1alpha1.RunnerBusy), 0, c.now)
+		if c.rollout.Try != "" {
+			hold = hold.Trying(c.count("", v1alpha1.RunnerBusy))
+		}
 		in.Holds = append(in.Holds, hold)
 	}
 	c.plan = scaling.Decide(in)
@@ -300,8 +303,11 @@ func (c *cluster) checkPhase(step rollout.Input, complain func(bool, string, ...
 		return
 	}
 	fresh := min(c.plan.Create, c.rollout.New)
-	if c.rollout.Rest == c.to {
+	switch {
+	case c.rollout.Rest == c.to:
 		fresh = c.plan.Create
+	case c.rollout.Try == c.to:
+		fresh = min(c.plan.Create, 1)
 	}
 	complain(s.To != c.to || s.Since.After(c.now) || s.Reason == "", "the state is %+v", s)
 	canGoBack := s.From != s.To && slices.Contains(step.Usable, s.From)
@@ -311,7 +317,8 @@ func (c *cluster) checkPhase(step rollout.Input, complain func(bool, string, ...
 	case v1alpha1.UpdateHeld:
 		complain(len(c.rollout.End) > 0 || canGoBack && fresh > 0, "it goes on though it is held")
 	case v1alpha1.UpdateRolledBack:
-		complain(fresh > 0, "it makes runners of a template that failed")
+		complain(fresh > 0 && !step.Records[s.From].Open, "it makes runners of a template that failed")
+		complain(fresh > 1, "it makes %d runners of a template that failed", fresh)
 	case v1alpha1.UpdateRolling:
 		complain(step.Hold != "" && len(c.rollout.End) > 0, "it goes on though it is held")
 	}

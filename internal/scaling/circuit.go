@@ -107,8 +107,13 @@ func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Durat
 	if wait := c.nextProbe().Sub(now); wait > 0 {
 		return h, wait
 	}
+	return h.Trying(busy), 0
+}
+
+// Trying returns a hold that allows one runner, and one job to try it with.
+func (h Hold) Trying(busy int32) Hold {
 	h.Announce, h.Create = busy+1, 1
-	return h, 0
+	return h
 }
 
 // Row says what failed, in a sentence without a full stop.
