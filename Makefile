@@ -50,9 +50,6 @@ bench: build ## Measure latency, requests, CPU and memory on this machine; docs/
 test: export GOGC := 400
 lint: export GOGC := 200
 
-# What the controller runs only when nobody else wants the CPU, as policies that take long, must run in the end on a machine
-# that others keep busy: all of it comes after them.
-NICE := nice -n 14
 # These take the longest and wait much: they come first, and others beside them.
 LONG := ./test/abuse ./test/suite ./test/chaos
 
@@ -60,7 +57,7 @@ LONG := ./test/abuse ./test/suite ./test/chaos
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included; of storms one seed, of seeded cases a third: the commit's hash picks them.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(NICE) $(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.

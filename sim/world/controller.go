@@ -66,12 +66,14 @@ func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ..
 	c := &Controller{LogPath: log.Name(), MetricsURL: "http://" + metrics + "/metrics", ended: make(chan struct{})}
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
-		"--leader-election-namespace=" + SystemNamespace, "--log-encoding=json", "--allow-file-sources"}, args...)...)
+		"--leader-election-namespace=" + SystemNamespace, "--leader-election-lease-duration=40s", "--leader-election-renew-deadline=35s", "--log-encoding=json", "--allow-file-sources"}, args...)...)
 	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+pod), w.Env...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // an interrupt at the terminal is ours to pass on
+		// An interrupt at the terminal is ours to pass on. Linux also shares CPU time between sessions, as it does between containers: policies
+		// that run at the lowest priority compete with this controller only.
+		Setsid: true,
 	}
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("starting the controller: %w", err)
