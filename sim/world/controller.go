@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/corral-dev/corral/sim/apiproxy"
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
@@ -37,14 +38,35 @@ type Controller struct {
 
 // RunController starts the corral binary as the controller and waits until it is healthy.
 func (w *World) RunController(ctx context.Context, binary string, args ...string) (*Controller, error) {
-	return w.RunControllerAs(ctx, "", binary, args...)
+	return w.RunReplica(ctx, Replica{}, binary, args...)
 }
 
 // RunControllerAs is RunController as a container of the pod of a name; of none if that is empty.
 func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ...string) (*Controller, error) {
+	return w.RunReplica(ctx, Replica{Pod: pod}, binary, args...)
+}
+
+// RunControllerThrough is RunController with a proxy between the controller and the API server.
+func (w *World) RunControllerThrough(ctx context.Context, proxy *apiproxy.Proxy, binary string, args ...string) (*Controller, error) {
+	return w.RunReplica(ctx, Replica{Proxy: proxy}, binary, args...)
+}
+
+// Replica describes one process of the controller.
+type Replica struct {
+	// Pod is the name of the pod that the process runs in. It may be empty.
+	Pod string
+	// Proxy is between the process and the API server. Without one, the process connects directly.
+	Proxy *apiproxy.Proxy
+}
+
+// RunReplica is RunController for a process that has a pod's name, a proxy, or both.
+func (w *World) RunReplica(ctx context.Context, r Replica, binary string, args ...string) (*Controller, error) {
 	config, err := w.Cluster.ServiceAccountConfig(ctx, SystemNamespace, ServiceAccount)
 	if err != nil {
 		return nil, err
+	}
+	if r.Proxy != nil {
+		config = r.Proxy.Config(config)
 	}
 	log, err := os.CreateTemp(w.Dir, "controller-*.log")
 	if err != nil {
@@ -67,7 +89,7 @@ func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ..
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--leader-election-lease-duration=40s", "--leader-election-renew-deadline=35s", "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+pod), w.Env...) // as shipped, however the tests run
+	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+r.Pod), w.Env...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
