@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/apiproxy"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
@@ -32,8 +33,10 @@ type storm struct {
 	schedule  schedule
 	github    *githubsim.Running
 	node      *nodeplay.Node
+	api       *apiproxy.Proxy // between the controller and the API server
 	log       *eventLog
 	pulse     pulse
+	startup   time.Duration // the deadline of the pools' runners
 
 	running    sync.WaitGroup // what the schedule started
 	mu         sync.Mutex
@@ -53,6 +56,8 @@ func blow(t *testing.T, seed uint64) {
 	s.play()
 	s.log.add("", "storm", "is over")
 	s.calm()
+	s.recovers()
+	s.slowDown()
 	s.judge()
 }
 
@@ -61,13 +66,17 @@ func (s *storm) prepare() {
 	s.Helper()
 	var err error
 	s.github, err = githubsim.Start(githubsim.Options{
-		Seed: s.seed, SessionExpiry: 3 * time.Second, LostAfter: 5 * time.Second, QueueTokenTTL: 20 * time.Second,
+		Seed: s.seed, SessionExpiry: 3 * time.Second, LostAfter: 10 * time.Second, QueueTokenTTL: 20 * time.Second,
 	})
 	harness.Must(s.T, err)
 	s.Cleanup(s.github.Close)
 	s.Cleanup(s.log.tell)
 	s.startNodes()
+	s.api, err = apiproxy.Start(w.Cluster.Config)
+	harness.Must(s.T, err)
+	s.Cleanup(s.api.Close)
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
+	s.startup = shortDeadline * s.slowness()
 	s.log.watch()
 	s.watchClaims()
 	s.pulse.feel(s.T, s.namespace)
@@ -130,7 +139,7 @@ func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	case 2:
 		p.Spec.Scale.Idle = new(int32(2))
 	}
-	deadline := &metav1.Duration{Duration: 10 * time.Second}
+	deadline := &metav1.Duration{Duration: s.startup}
 	p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: deadline, Connect: deadline}
 	p.Spec.Template = runtime.RawExtension{
 		Raw: []byte(`{"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`),
@@ -257,7 +266,7 @@ func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, la
 }
 
 func (s *storm) startController() {
-	c, err := w.RunController(s.Context(), w.Binary, "--watch-namespaces="+s.namespace, "--leader-elect=false")
+	c, err := w.RunControllerThrough(s.Context(), s.api, w.Binary, "--watch-namespaces="+s.namespace, "--leader-elect=false")
 	if err != nil {
 		s.Error(err)
 		return

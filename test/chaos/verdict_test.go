@@ -24,17 +24,11 @@ import (
 // recovery bounds the wait for each thing that must come about once all faults are over. A circuit
 // that a pool's failures opened is tried again after at most 80 s here; a container that hangs after a job of whose end nobody
 // was told is found with GitHub's next count, which is asked for every 5 min.
-const recovery = 6 * time.Minute
+const recovery = 8 * time.Minute
 
 // judge checks what must hold after the storm.
 func (s *storm) judge() {
 	s.Helper()
-	if s.eventually(func(context.Context) error { return s.jobsDone() }) {
-		s.log.add("", "storm", "all jobs are done")
-	}
-	if s.eventually(func(context.Context) error { return s.capacity() }) {
-		s.log.add("", "storm", "the capacity is back")
-	}
 	s.eachJob()
 	s.stayed()
 	for _, p := range s.allPools() {
@@ -47,6 +41,17 @@ func (s *storm) judge() {
 	}
 	for _, broken := range s.github.Invariants() {
 		s.complain("broken: %s", broken)
+	}
+}
+
+// recovers waits until all jobs are done and each pool has the idle runners that it wants.
+func (s *storm) recovers() {
+	s.Helper()
+	if s.eventually(func(context.Context) error { return s.jobsDone() }) {
+		s.log.add("", "storm", "all jobs are done")
+	}
+	if s.eventually(func(context.Context) error { return s.capacity() }) {
+		s.log.add("", "storm", "the capacity is back")
 	}
 }
 

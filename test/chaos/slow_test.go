@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/sim/apiproxy"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+)
+
+const (
+	// shortDeadline is the startup and connect deadline of runners on a quiet machine.
+	shortDeadline = 10 * time.Second
+	// slowAnswer is how long each answer of the API server takes while the cluster is slow.
+	slowAnswer = 2 * time.Second
+	// probes are the requests that measure the machine, and quietProbe is how long one takes on a quiet one, at most.
+	probes     = 50
+	quietProbe = 8 * time.Millisecond
+	// mostSlowness bounds how much longer deadlines become on a busy machine.
+	mostSlowness = 6
+)
+
+// slowness is how many times longer the API server takes to write than on a quiet machine, 1 to mostSlowness. Deadlines of runners are longer by
+// as much: otherwise a busy machine would be a fault that no schedule knows.
+func (s *storm) slowness() time.Duration {
+	s.Helper()
+	began := time.Now()
+	for i := range probes {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: fmt.Sprintf("probe-%d", i)}}
+		harness.Must(s.T, w.Client.Create(s.Context(), o))
+		harness.Must(s.T, w.Client.Delete(s.Context(), o))
+	}
+	took := time.Since(began) / (2 * probes)
+	times := min(max(1, (took+quietProbe-1)/quietProbe), mostSlowness)
+	s.Logf("seed %d: a request takes %s; deadlines are %d times as long", s.seed, took.Round(time.Millisecond), times)
+	return times
+}
+
+// slowDown makes the cluster slow for everybody, while each pool gets a job: the API server's answers take seconds, and pods take longer to start
+// than their deadline allows. Afterwards each pool has what it wants within one startup deadline, with no more attempts than that.
+func (s *storm) slowDown() {
+	s.Helper()
+	s.log.add("", "cluster", "is slow")
+	fast := s.api.Inject(apiproxy.Fault{Kind: apiproxy.Delay, Resource: apiproxy.All, For: slowAnswer})
+	start := s.node.Inject(nodeplay.Fault{Kind: nodeplay.StartsSlowly})
+	begin := time.Now()
+	for i := range pools {
+		job := githubsim.Job{Repository: connectionName(i) + "/app", Labels: []string{poolName(i)}, Name: fmt.Sprintf("slow-%02d", i), Duration: time.Millisecond, Result: githubsim.ResultSucceeded}
+		s.schedule.arrivals = append(s.schedule.arrivals, arrival{job: job})
+		if _, err := s.github.AddJob(job); err != nil {
+			s.Error(err)
+		}
+	}
+	s.until(begin.Add(2*s.startup + s.startup/2))
+	fast()
+	start()
+	s.log.add("", "cluster", "is fast again")
+	made, healed := s.github.Report().RunnersMade, time.Now()
+	s.recovers()
+	s.log.add("", "cluster", "%d runners were registered in the %s until all was back", s.github.Report().RunnersMade-made, time.Since(healed).Round(time.Millisecond))
+	s.waits(healed, made)
+}
+
+// waits complains if the pools took longer than a startup deadline after the cluster was fast again, and as long again for the machine, or if they
+// tried more often than once for each runner that was missing and each that was under way.
+func (s *storm) waits(healed time.Time, made int) {
+	s.Helper()
+	const staying = 10 // which are replaced after their time
+	missing := pools   // for the jobs
+	for i := range pools {
+		missing += wanted(i)
+	}
+	if n := s.github.Report().RunnersMade - made; n > 2*missing+staying {
+		s.complain("%d runners were registered after the cluster was slow, for %d that may have been missing", n, missing)
+	}
+	if took := time.Since(healed); took > 2*s.startup {
+		s.complain("the pools had what they want %s after the cluster was slow, their startup deadline is %s", took.Round(time.Second), s.startup)
+	}
+}
