@@ -20,7 +20,7 @@ import (
 const (
 	// DefaultRunnerGroup is the group every GitHub scope has.
 	DefaultRunnerGroup = "default"
-	// DefaultStartupDeadline is how long a runner may take from creation to a running container.
+	// DefaultStartupDeadline is how long a pod may take from its creation to a running container.
 	DefaultStartupDeadline = 10 * time.Minute
 	// DefaultConnectDeadline is how long a runner may take from a running container to GitHub.
 	DefaultConnectDeadline = 2 * time.Minute
@@ -170,8 +170,9 @@ const UnboundedMax = math.MaxInt32
 
 // DeadlinesSpec bounds how long a runner may stay in a state.
 type DeadlinesSpec struct {
-	// startup is the longest time from a runner's creation to its running container;
-	// past it the runner counts for nothing and is replaced. Default: 10m.
+	// startup is the longest time from the creation of a runner's pod to its running container. While it has no pod, the time counts
+	// from the runner's creation, but not while a quota or a missing claim keeps it waiting. A runner that takes longer counts
+	// for nothing and is replaced. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
@@ -631,7 +632,7 @@ func (d *DeadlinesSpec) GetConnect() time.Duration {
 	return d.Connect.Duration
 }
 
-// GetStartup returns the longest time from creation to a running container.
+// GetStartup returns the longest time from the creation of a pod to a running container.
 func (d *DeadlinesSpec) GetStartup() time.Duration {
 	if d.Startup == nil {
 		return DefaultStartupDeadline

@@ -133,27 +133,35 @@ func lastResort(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	if spec.GetOnMissing() != v1alpha1.WaitForClaim {
 		return -1
 	}
-	since, last := provedAt(all, now), lastProved(all, now)
-	suspect, probe := -1, -1
-	for i, c := range all {
-		switch {
-		case c.InUse:
-			if c.wasProbe() {
-				last = later(last, c.Taken)
-			}
-		case !fits(spec, c) || c.Ending:
-		case !c.isProved(now) && !c.Taken.Before(since):
-			if suspect < 0 || triedBefore(c, all[suspect]) {
-				suspect = i
-			}
-		case probe < 0 || triedBefore(c, all[probe]):
-			probe = i
+	since := provedAt(all, now)
+	mayTry := func(c Claim) bool { return fits(spec, c) && !c.Ending && !c.InUse }
+	suspect := oldestBlame(all, func(c Claim) bool { return mayTry(c) && !c.isProved(now) && !c.Taken.Before(since) })
+	if suspect >= 0 || now.Sub(lastProbe(all, now)) < probeInterval {
+		return suspect
+	}
+	return oldestBlame(all, mayTry)
+}
+
+// lastProbe is when a blamed claim was last tried, or last proved guilty.
+func lastProbe(all []Claim, now time.Time) time.Time {
+	last := lastProved(all, now)
+	for _, c := range all {
+		if c.InUse && c.wasProbe() {
+			last = later(last, c.Taken)
 		}
 	}
-	if suspect < 0 && now.Sub(last) >= probeInterval {
-		return probe
+	return last
+}
+
+// oldestBlame returns which of some claims to try first; -1 for none.
+func oldestBlame(all []Claim, isCandidate func(Claim) bool) int {
+	first := -1
+	for i, c := range all {
+		if isCandidate(c) && (first < 0 || triedBefore(c, all[first])) {
+			first = i
+		}
 	}
-	return suspect
+	return first
 }
 
 // triedBefore reports whether a is tried before b: the older blame first, then the newer contents.

@@ -30,7 +30,7 @@ const (
 
 // slowness is how many times longer the API server takes to write than on a quiet machine, 1 to mostSlowness. Deadlines of runners are longer by
 // as much: otherwise a busy machine would be a fault that no schedule knows.
-func (s *storm) slowness() time.Duration {
+func (s *storm) slowness() int64 {
 	s.Helper()
 	began := time.Now()
 	for i := range probes {
@@ -39,7 +39,7 @@ func (s *storm) slowness() time.Duration {
 		harness.Must(s.T, w.Client.Delete(s.Context(), o))
 	}
 	took := time.Since(began) / (2 * probes)
-	times := min(max(1, (took+quietProbe-1)/quietProbe), mostSlowness)
+	times := min(max(1, int64((took+quietProbe-1)/quietProbe)), mostSlowness)
 	s.Logf("seed %d: a request takes %s; deadlines are %d times as long", s.seed, took.Round(time.Millisecond), times)
 	return times
 }

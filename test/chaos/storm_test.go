@@ -76,7 +76,7 @@ func (s *storm) prepare() {
 	harness.Must(s.T, err)
 	s.Cleanup(s.api.Close)
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
-	s.startup = shortDeadline * s.slowness()
+	s.startup = time.Duration(s.slowness()) * shortDeadline
 	s.log.watch()
 	s.watchClaims()
 	s.pulse.feel(s.T, s.namespace)

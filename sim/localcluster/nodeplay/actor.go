@@ -229,15 +229,6 @@ func (a *actor) prepare() (c Container, err error) {
 			return c, err
 		}
 	}
-	if a.suffers(StartsSlowly) {
-		a.struck(StartsSlowly)
-		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
-			return c, err
-		}
-		if err := a.suffer(); err != nil {
-			return c, err
-		}
-	}
 	if err := a.pull(); err != nil {
 		return c, err
 	}
@@ -258,9 +249,15 @@ func (a *actor) prepare() (c Container, err error) {
 	}
 }
 
-// pull has the pulls fail of the image that the fault names, if there is one.
+// pull has the pulls fail of the image that the fault names, or take long, if there is a fault.
 func (a *actor) pull() error {
 	switch {
+	case a.suffers(StartsSlowly):
+		a.struck(StartsSlowly)
+		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
+			return err
+		}
+		return a.suffer()
 	case a.suffers(ImageRefused):
 		return a.failPulls(ImageRefused, a.runner.Image, a.status.waiting)
 	case a.suffers(InitImageRefused):
