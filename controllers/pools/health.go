@@ -332,7 +332,7 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration) {
 	var wait time.Duration
 	for _, x := range list {
-		if x.runner.Status.Cause != v1alpha1.CauseGitHub || x.verdict.State != v1alpha1.RunnerPending {
+		if x.runner.Status.Cause != v1alpha1.CauseGitHub || x.verdict.State != v1alpha1.RunnerPending || x.isEnding() {
 			continue
 		}
 		if age := now.Sub(x.runner.CreationTimestamp.Time); age < passing {
