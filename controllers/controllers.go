@@ -213,11 +213,12 @@ func lead(ctx context.Context) error {
 }
 
 // addPools adds the main loop.
-func addPools(mgr ctrl.Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
+func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
 	return (&pools.Reconciler{
 		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
 		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
-		Claims: runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
+		Watches: mgr.watches,
+		Claims:  runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
 	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
 }
 

@@ -73,10 +73,11 @@ func (o ManagerOptions) profilesAddress() string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.ProfilesPort).String()
 }
 
-// Manager is a manager, and the lease by which it leads.
+// Manager is a manager, the lease by which it leads, and the watches of its cache.
 type Manager struct {
 	ctrl.Manager
-	lease *lease
+	lease   *lease
+	watches *kube.Watches
 }
 
 // NewManager makes a manager whose cache holds our kinds, and only those pods and
@@ -102,6 +103,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's priority and fairness is the limit
+	watches := &kube.Watches{Now: time.Now}
+	config.Wrap(watches.Wrap)
 	held, err := newLease(config, o)
 	if err != nil {
 		return nil, err
@@ -132,5 +135,5 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return &Manager{mgr, held}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	return &Manager{mgr, held, watches}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }

@@ -113,12 +113,16 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.key().Namespace, Name: budgetName},
 		Spec:       *budgetSpec.DeepCopy(),
 	}
+	owners := []*v1alpha1.RunnerPool{o.pool} // also if it was deleted meanwhile: a budget without an owner would stay for ever
 	for i := range pools.Items {
-		if p := &pools.Items[i]; p.DeletionTimestamp.IsZero() && !observes(p) {
-			budget.OwnerReferences = append(budget.OwnerReferences, metav1.OwnerReference{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: "RunnerPool", Name: p.Name, UID: p.UID,
-			})
+		if p := &pools.Items[i]; p.UID != o.pool.UID && p.DeletionTimestamp.IsZero() && !observes(p) {
+			owners = append(owners, p)
 		}
+	}
+	for _, p := range owners {
+		budget.OwnerReferences = append(budget.OwnerReferences, metav1.OwnerReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "RunnerPool", Name: p.Name, UID: p.UID,
+		})
 	}
 	return kube.Apply(ctx, r.Client, budget)
 }

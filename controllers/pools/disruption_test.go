@@ -111,3 +111,16 @@ func TestTheBudgetIsRepaired(t *testing.T) {
 		})
 	}
 }
+
+// A pass may apply the budget when its pool, the last of the namespace, is already gone. Without an owner, nothing would ever delete the budget.
+func TestABudgetNeverLacksAnOwner(t *testing.T) {
+	b := newBench(t)
+	pool := b.pool()
+	must(t, b.Client.Delete(t.Context(), pool.DeepCopy()))
+	must(t, b.applyBudget(t.Context(), observation{pool: pool}))
+	budget := &policyv1.PodDisruptionBudget{}
+	must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: budgetName}, budget))
+	if !isOwner(pool, budget.OwnerReferences) {
+		t.Errorf("owned by %+v", budget.OwnerReferences)
+	}
+}

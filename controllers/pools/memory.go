@@ -13,9 +13,8 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 )
 
-// expectationLife bounds how long a created runner is believed in although the
-// cache never showed it.
-const expectationLife = 30 * time.Second
+// askAfter is how long the cache may take to show a runner that was created, before the API server is asked whether it is there.
+const askAfter = 10 * time.Second
 
 // memory holds what this process remembers of its pools.
 type memory struct {
@@ -108,11 +107,12 @@ func (m *memory) drop(pool types.NamespacedName) bool {
 	return known
 }
 
-// expectations are the runners that this process created and the cache may not show yet. A pass
-// on a stale cache would create them again.
+// expectations are the runners that this process created and the cache may not show yet. A pass on a stale cache would create them again. Time
+// alone ends none: only the cache and the API server know.
 type expectations struct {
 	mu      sync.Mutex
 	created map[string]*v1alpha1.Runner
+	asked   time.Time // when the API server was last asked
 	// last is the highest number given to a runner.
 	last int64
 }
@@ -131,24 +131,37 @@ func (e *expectations) forget(name string) {
 	delete(e.created, name)
 }
 
-// missing returns the expected runners that are not among those shown, and
-// forgets the others. Numbers of those shown, whose names begin with the stem, are not given again.
-func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.Time) []*v1alpha1.Runner {
+// missing returns the expected runners that are not among those shown, and forgets the others. Overdue is true if the API server should be asked
+// about them. Numbers of those shown, whose names begin with the stem, are not given again.
+func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.Time) (missing []*v1alpha1.Runner, overdue bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range shown {
 		delete(e.created, r.Name)
 		e.last = max(e.last, numberOf(stem, r.Name))
 	}
-	var missing []*v1alpha1.Runner
-	for name, r := range e.created {
-		if now.Sub(r.CreationTimestamp.Time) > expectationLife {
-			delete(e.created, name)
-			continue
-		}
+	for _, r := range e.created {
 		missing = append(missing, r)
+		overdue = overdue || now.Sub(r.CreationTimestamp.Time) >= askAfter && now.Sub(e.asked) >= askAfter
 	}
-	return missing
+	return missing, overdue
+}
+
+// confirm takes in what the API server has of the missing runners: those that it has stay expected, the others are gone. It returns how many there
+// are.
+func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1alpha1.Runner, now time.Time) (confirmed int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = now
+	for _, r := range missing {
+		if known := there[r.Name]; known != nil {
+			e.created[r.Name] = known
+			confirmed++
+		} else {
+			delete(e.created, r.Name)
+		}
+	}
+	return confirmed
 }
 
 // skip has the number of a pod not be given again that is there without its runner.

@@ -18,8 +18,10 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // observation is what one pass knows of its pool when it decides.
@@ -194,7 +196,11 @@ func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, 
 		}
 	}
 	setLeft(o.key(), len(shown.Items)-len(all)) // those of a former pool of the name
-	all = append(all, o.memory.expectations.missing(stem(o.pool.Name, o.pool.UID), all, o.now)...)
+	hidden, err := r.hidden(ctx, o, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = append(all, hidden...)
 	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
 	present := make(map[string]bool, len(all))
 	for _, runner := range all {
@@ -209,6 +215,36 @@ func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, 
 	r.Sessions.Retain(o.key(), keep)
 	r.Jobs.Retain(o.key(), keep)
 	return list, kept, nil
+}
+
+// watchSilent is the reason of the event about a watch that is restarted.
+const watchSilent = "WatchSilent"
+
+// hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
+// their watch may be silent while requests work, and then it is restarted.
+func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
+	names := stem(o.pool.Name, o.pool.UID)
+	missing, overdue := o.memory.expectations.missing(names, shown, o.now)
+	if !overdue {
+		return missing, nil
+	}
+	list := &v1alpha1.RunnerList{}
+	if err := r.Live.List(ctx, list, client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}); err != nil {
+		return nil, fmt.Errorf("asking for runners that the watch does not show: %w", err)
+	}
+	there := make(map[string]*v1alpha1.Runner, len(list.Items))
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], o.pool) {
+			there[list.Items[i].Name] = &list.Items[i]
+		}
+	}
+	if n := o.memory.expectations.confirm(missing, there, o.now); n > 0 && r.Watches.Restart("runners") {
+		why := fmt.Sprintf("the watch of Runners did not show %s for %s although requests work: it is restarted", wording.Count(n, "runner"), askAfter)
+		r.Event(o.pool, corev1.EventTypeWarning, watchSilent, why)
+		kube.Warn(ctx, "A watch is silent", "resource", "runners", "missing", n)
+	}
+	missing, _ = o.memory.expectations.missing(names, shown, o.now)
+	return missing, nil
 }
 
 // stateOf judges a runner by its object, its pod and what GitHub said last.

@@ -83,6 +83,8 @@ type Reconciler struct {
 	// Zone is the time zone that policies see. Default: UTC.
 	Zone string
 	Now  func() time.Time
+	// Watches restarts the watch of Runners when it is silent.
+	Watches interface{ Restart(resource string) bool }
 	// Claims reads and deletes those of the pools' caches.
 	Claims runners.Claims
 

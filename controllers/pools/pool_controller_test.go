@@ -55,6 +55,7 @@ type bench struct {
 	// refusedRevision is that to a ControllerRevision.
 	refusedRevision error
 	stale           bool // the cache shows no Runner
+	restarted       int  // watches that were restarted
 	broken          bool // it can't be read
 	claimsBroken    bool // nor can the claims
 	asked           int  // for newer counts
@@ -97,6 +98,11 @@ func (b *bench) Reading(types.NamespacedName) demand.Reading               { ret
 func (b *bench) AtMax(_ types.NamespacedName, atMax bool)                  { b.atMax = atMax }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
+func (b *bench) Restart(string) bool {
+	b.restarted++
+	return true
+}
+
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -114,13 +120,14 @@ func newBench(t *testing.T) *bench {
 		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
 	}
 	b := &bench{t: t, now: time.Unix(1_000_000, 0), snapshot: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
+	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
 		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
-		WithInterceptorFuncs(interceptor.Funcs{Create: b.create, List: b.list}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()
+	c := interceptor.NewClient(live, interceptor.Funcs{List: b.list})
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)}, Sessions: b, Results: b,
-		Live: c, Demand: []Reader{b}, Jobs: b,
+		Live: live, Demand: []Reader{b}, Jobs: b, Watches: b,
 		Policies: policies.NewEngine(func() time.Time { return b.now }),
 		Now:      func() time.Time { return b.now },
 		Claims:   runners.Claims{Client: c, Live: c, Memory: runners.NewMemory()},
@@ -439,14 +446,51 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 	}
 	e.forget("c")
 	m.gone(key, "d") // within the first pass
-	if missing := e.missing("", []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" {
-		t.Errorf("missing %v", missing)
+	if missing, overdue := e.missing("", []*v1alpha1.Runner{made("a")}, now); len(missing) != 1 || missing[0].Name != "b" || overdue {
+		t.Errorf("missing %v, overdue %t", missing, overdue)
 	}
-	if missing := e.missing("", nil, now.Add(expectationLife)); len(missing) != 1 {
-		t.Errorf("b is given up within its time, or a is expected again: %v", missing)
+	later := now.Add(askAfter)
+	missing, overdue := e.missing("", nil, later)
+	if len(missing) != 1 || !overdue {
+		t.Errorf("b is given up, or a is expected again: %v, overdue %t", missing, overdue)
 	}
-	if missing := e.missing("", nil, now.Add(expectationLife+1)); len(missing) != 0 {
-		t.Errorf("believed in for ever: %v", missing)
+	if n := e.confirm(missing, map[string]*v1alpha1.Runner{"b": made("b")}, later); n != 1 {
+		t.Errorf("%d are there", n)
+	}
+	if missing, overdue := e.missing("", nil, later.Add(askAfter-1)); len(missing) != 1 || overdue {
+		t.Errorf("asked again too soon, or given up although it is there: %v, overdue %t", missing, overdue)
+	}
+	if missing, overdue = e.missing("", nil, later.Add(askAfter)); !overdue {
+		t.Error("not asked again")
+	}
+	e.confirm(missing, nil, later.Add(askAfter))
+	if missing, _ := e.missing("", nil, later.Add(askAfter)); len(missing) != 0 {
+		t.Errorf("expected although it is gone: %v", missing)
+	}
+}
+
+// The watch of Runners can be silent for minutes while requests work.
+func TestASilentWatchMakesNoSecondSetOfRunners(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 3
+	b.stale = true
+	for range 20 {
+		b.reconcile()
+		b.now = b.now.Add(askAfter)
+	}
+	gone := &v1alpha1.RunnerList{}
+	must(t, b.Live.List(t.Context(), gone))
+	if n := len(gone.Items); n != 3 || b.restarted == 0 {
+		t.Errorf("%d runners for 3 jobs, the watch was restarted %d times", n, b.restarted)
+	}
+	gone.Items[0].Finalizers = nil
+	must(t, b.Client.Update(t.Context(), &gone.Items[0]))
+	must(t, b.Client.Delete(t.Context(), &gone.Items[0]))
+	b.reconcile()
+	b.stale = false
+	if n := len(b.runners()); n != 3 {
+		t.Errorf("%d runners for 3 jobs, one of which was deleted unseen", n)
 	}
 }
 

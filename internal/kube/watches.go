@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"io"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+)
+
+// restartInterval is the least time between two restarts of the watches of a resource.
+const restartInterval = 30 * time.Second
+
+// Watches restarts watches that deliver nothing although requests work. client-go notices a broken connection, but not a proxy or an API
+// server that keeps the stream open and stays silent. The zero value is ready to use once Now is set.
+type Watches struct {
+	Now func() time.Time
+
+	mu        sync.Mutex
+	open      map[*watchBody]string // the resource of each
+	restarted map[string]time.Time
+}
+
+// Wrap returns a transport that keeps track of the watches that go through it.
+func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer, err := next.RoundTrip(r)
+		if err != nil || answer.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" {
+			return answer, err
+		}
+		body := &watchBody{ReadCloser: answer.Body, watches: w}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.open == nil {
+			w.open = map[*watchBody]string{}
+		}
+		w.open[body] = path.Base(r.URL.Path)
+		answer.Body = body
+		return answer, nil
+	})
+}
+
+// Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last event that they delivered.
+// It reports whether it did: it does not within restartInterval of the last time.
+func (w *Watches) Restart(resource string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.Now()
+	if last, ok := w.restarted[resource]; ok && now.Sub(last) < restartInterval {
+		return false
+	}
+	if w.restarted == nil {
+		w.restarted = map[string]time.Time{}
+	}
+	w.restarted[resource] = now
+	for body, of := range w.open {
+		if of == resource {
+			delete(w.open, body)
+			_ = body.ReadCloser.Close() // which ends its Read
+		}
+	}
+	return true
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// watchBody is the stream of one watch.
+type watchBody struct {
+	io.ReadCloser
+	watches *Watches
+}
+
+// Read implements io.Reader. A watch that was restarted ends as one that the API server ends.
+func (b *watchBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !b.isOpen() {
+		return n, io.EOF
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *watchBody) Close() error {
+	b.watches.mu.Lock()
+	delete(b.watches.open, b)
+	b.watches.mu.Unlock()
+	return b.ReadCloser.Close()
+}
+
+func (b *watchBody) isOpen() bool {
+	b.watches.mu.Lock()
+	defer b.watches.mu.Unlock()
+	_, ok := b.watches.open[b]
+	return ok
+}
