@@ -57,7 +57,7 @@ func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	config = rest.AddUserAgent(config, "leader-election")
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // the timeout below would end the manager's watches
 	config.Timeout = o.RenewDeadline / 2 // a request that hangs must not cost the lease
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {

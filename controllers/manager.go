@@ -51,6 +51,9 @@ type ManagerOptions struct {
 	WebhookKey string
 }
 
+// requestTimeout bounds a request to the API server, whose own bound is as long. Watches have none.
+const requestTimeout = time.Minute
+
 // leaseName is the name of the lease by which replicas agree on a leader.
 const leaseName = "corral.corral.dev"
 
@@ -109,6 +112,12 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	timely := rest.CopyConfig(config)
+	timely.Timeout = requestTimeout
+	requests, err := rest.HTTPClientFor(timely)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the API server: %w", err)
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                              kube.Scheme(),
 		LeaderElection:                      o.LeaderElection,
@@ -121,7 +130,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		HealthProbeBindAddress:              o.HealthAddress,
 		PprofBindAddress:                    o.profilesAddress(),
 		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: map[string]http.Handler{"/loglevel": o.LogLevel}},
-		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Client:                              client.Options{HTTPClient: requests, Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
 			DefaultTransform:  cache.TransformStripManagedFields(),

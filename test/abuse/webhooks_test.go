@@ -57,6 +57,7 @@ func hookFixtureWith(t *testing.T, secret string) *hookFixture {
 	hook := world.HookSecret(s.namespace, "hook")
 	hook.StringData = map[string]string{v1alpha1.WebhookSecretKey: secret}
 	s.create(hook)
+	s.ready(s.connection()) // so that it tells twice what GitHub lacks
 	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)
 	s.full = s.restPool("told", 0)
 	return s
