@@ -134,7 +134,7 @@ fmt: ## Format.
 
 .PHONY: lint
 lint: ## Lint, with the fences between packages.
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 
 .PHONY: verify
 verify: generate lint ## Generate, lint, which tells of bad format too; then fail if anything in the tree changed.

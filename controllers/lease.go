@@ -58,7 +58,7 @@ func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
 		return nil, err
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // the timeout below would end the manager's watches
-	config.Timeout = o.RenewDeadline / 2 // a request that hangs must not cost the lease
+	config.Timeout = o.RenewDeadline / 2                                   // a request that hangs must not cost the lease
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of the lease: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -277,8 +278,16 @@ func (p pass) deletePod(ctx context.Context) error {
 	if err != nil || pod == nil {
 		return err
 	}
+	only := client.Preconditions{UID: &pod.UID}
+	if p.mayStart(pod) {
+		only.ResourceVersion = &pod.ResourceVersion
+	}
 	if pod.DeletionTimestamp.IsZero() && !p.Memory.isPodDeleted(client.ObjectKeyFromObject(pod), pod.UID) {
-		if err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+		err := p.Client.Delete(ctx, pod, only)
+		if apierrors.IsConflict(err) {
+			return kube.Progress(registerRetry, "its pod changed: it may register itself")
+		}
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
 		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
@@ -293,6 +302,12 @@ func (p pass) deletePod(ctx context.Context) error {
 		return nil
 	}
 	return kube.Progress(poolstatus.Settle, "waiting for the pod to end")
+}
+
+// mayStart reports whether a persistent runner may register itself, and get a job, before the cache shows that its container started. Its pod is
+// deleted only as it was read.
+func (p pass) mayStart(pod *corev1.Pod) bool {
+	return p.runner.Persists() && p.runner.Status.StartedAt == nil && !poolstatus.HasEnded(pod)
 }
 
 // findPod looks for a pod that the cache may not show yet: one that was created just

@@ -12,6 +12,8 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -350,6 +352,30 @@ func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	b.reconcile()
 	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
 		t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+	}
+}
+
+// The container may run, and the runner register and get a job, before the cache shows it.
+func TestThePodOfARunnerThatMayStartIsDeletedAsItWasRead(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	shown := b.pod().DeepCopy()
+	b.setPod(running(b.now))
+	b.delete()
+	b.configure()
+	direct := b.Client
+	b.Client = interceptor.NewClient(direct.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if pod, isPod := o.(*corev1.Pod); isPod {
+			shown.DeepCopyInto(pod)
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Status: 200, Body: `{"total_count":0,"runners":[]}`}) // it registered a moment ago
+	b.reconcile()
+	b.Client = direct
+	if b.pod() == nil {
+		t.Error("the pod is deleted although its container runs")
 	}
 }
 
