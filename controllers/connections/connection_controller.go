@@ -36,6 +36,9 @@ const (
 	// retryMin and retryMax bound the back-off while GitHub is unavailable.
 	retryMin = 15 * time.Second
 	retryMax = 5 * time.Minute
+	// refusalMin is how soon GitHub is asked again after it refused credentials: a single refusal may be a fault of GitHub's. The time triples
+	// with each further refusal, up to verifyInterval.
+	refusalMin = 5 * time.Second
 )
 
 // Verifier asks GitHub about credentials; rest.Verify with its options is one. Its
@@ -78,7 +81,8 @@ type verification struct {
 	request    string // reconcile.fluxcd.io/requestedAt
 	identity   rest.Identity
 	err        error
-	failures   int // in a row, of GitHub to answer
+	failures   int // in a row: GitHub did not answer
+	refusals   int // in a row: GitHub refused the credentials
 	at, next   time.Time
 
 	probed  bool // whether GitHub was asked what it lacks
@@ -148,6 +152,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	}
 	v := r.verify(ctx, conn, creds)
 	if v.err != nil {
+		again.After = min(rereadInterval, max(time.Second, v.next.Sub(r.Now())))
 		return again, v.outcome(r.Now(), conn)
 	}
 	if err := r.use(conn, creds); err != nil {
@@ -200,21 +205,42 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Unlock()
 	v := verification{uid: conn.UID, generation: conn.Generation, hash: identify(creds), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
-	if same && now.Before(last.next) && !r.Connections.Refused(Key(key)).After(last.at) {
+	isNews := r.Connections.Refused(Key(key)).After(last.at)
+	if last.refusals > 0 { // a success of any call with the same credentials contradicts the refusal
+		isNews = r.Connections.Serving(Key(key)) == v.hash && r.Connections.Accepted(Key(key)).After(last.at) && now.Sub(last.at) >= refusalMin
+	}
+	if same && now.Before(last.next) && !isNews {
 		return last
 	}
 	v.at = now
 	v.identity, v.err = r.Verify(ctx, creds)
 	v.next = now.Add(spread(verifyInterval))
-	if e := new(rest.Error); errors.As(v.err, &e) && e.Reason == v1alpha1.GitHubUnavailableReason {
+	switch e := new(rest.Error); {
+	case !errors.As(v.err, &e):
+	case e.Reason == v1alpha1.GitHubUnavailableReason:
 		if same {
 			v.failures = last.failures
 		}
 		v.next = now.Add(max(e.RetryAfter, spread(min(retryMax, retryMin<<min(v.failures, 8)))))
 		v.failures++
+	default:
+		if same {
+			v.refusals = last.refusals
+		}
+		v.next = now.Add(spread(refusalPause(v.refusals)))
+		v.refusals++
 	}
 	r.keep(key, v)
 	return v
+}
+
+// refusalPause is the time to the next verification after some refusals in a row and one more.
+func refusalPause(refusals int) time.Duration {
+	pause := refusalMin
+	for range refusals {
+		pause = min(3*pause, verifyInterval)
+	}
+	return pause
 }
 
 // keep remembers a verification until the next.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +239,7 @@ func TestRefusalStallsAndKeepsTheClientThatWorked(t *testing.T) {
 			s.answer = &rest.Error{Reason: reason}
 			conn, after := s.reconcile()
 			s.wantReady(conn, metav1.ConditionFalse, reason, true)
-			if after != rereadInterval {
+			if after > rereadInterval {
 				t.Errorf("again after %s: a mended Secret would go unnoticed", after)
 			}
 			if s.token() != "one" {
@@ -252,6 +253,35 @@ func TestRefusalStallsAndKeepsTheClientThatWorked(t *testing.T) {
 				t.Errorf("serving %q; want what was verified", s.token())
 			}
 		})
+	}
+}
+
+// GitHub may answer 401 for some seconds although nothing is wrong with the credentials.
+func TestARefusalIsCheckedAgainWithinSeconds(t *testing.T) {
+	s := newStage(t)
+	s.reconcile()
+	s.now = s.now.Add(2 * verifyInterval)
+	s.answer = &rest.Error{Reason: v1alpha1.CredentialsRefusedReason}
+	_, after := s.reconcile()
+	if after > 2*refusalMin {
+		t.Errorf("again after %s", after)
+	}
+	for range 100 { // while it lasts, ever more seldom
+		s.now = s.now.Add(time.Minute)
+		s.reconcile()
+	}
+	if n := len(s.asked); n > 20 {
+		t.Errorf("GitHub was asked %d times in 100 minutes", n)
+	}
+	asked := len(s.asked)
+	s.answer = nil
+	s.r.Connections.Watch(github.Options{}, Key(key)).Note(t.Context(), "poll", &http.Response{StatusCode: http.StatusOK}, nil)
+	s.now = s.now.Add(refusalMin)
+	s.r.Connections.Watch(github.Options{}, Key(key)).Note(t.Context(), "poll", &http.Response{StatusCode: http.StatusOK}, nil)
+	conn, _ := s.reconcile()
+	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
+	if len(s.asked) != asked+1 {
+		t.Errorf("asked %d times more", len(s.asked)-asked)
 	}
 }
 

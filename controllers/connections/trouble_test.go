@@ -77,7 +77,7 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 	}
 }
 
-// Credentials that GitHub refuses to a pool are looked at at once, and once a minute while it goes on.
+// Credentials that GitHub refuses to a pool are looked at at once, and then again by themselves.
 func TestARefusalIsLookedIntoAtOnce(t *testing.T) {
 	s := newStage(t)
 	s.reconcile()
@@ -89,7 +89,7 @@ func TestARefusalIsLookedIntoAtOnce(t *testing.T) {
 		s.refuses()
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, true)
-		if want := 1 + i/2; woken != want || len(s.asked) != 1+want {
+		if want := 1 + i/2; woken != want || len(s.asked) != 2+i {
 			t.Errorf("%d: woken %d times, asked %d times", i, woken, len(s.asked))
 		}
 	}

@@ -20,8 +20,9 @@ type Connections struct {
 	byKey     map[string]connection
 	forgotten []func(key string)              // called with connections that no longer serve
 	failing   map[string]map[string]*failures // by key and class of calls
-	refused   map[string]time.Time            // by key, when its credentials were
-	onTrouble []func(key string)
+	// refused and accepted are when a connection's credentials last were, by key.
+	refused, accepted map[string]time.Time
+	onTrouble         []func(key string)
 }
 
 type connection struct {
@@ -32,7 +33,7 @@ type connection struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}}
+	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}}
 }
 
 // Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
@@ -70,6 +71,7 @@ func (c *Connections) get(key string) (connection, bool) {
 			delete(c.byKey, key)
 			delete(c.failing, key)
 			delete(c.refused, key)
+			delete(c.accepted, key)
 			for _, forget := range c.forgotten {
 				forget(key)
 			}

@@ -86,6 +86,9 @@ func (c *Connections) count(key, class string, status int, header http.Header) (
 	f, now := c.failing[key][class], c.now()
 	if KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
 		delete(c.failing[key], class)
+		if status >= http.StatusOK && status < http.StatusMultipleChoices {
+			c.accepted[key] = now
+		}
 		return f != nil && f.isKnown
 	}
 	if f == nil || now.Sub(f.last) >= max(troubleLife, f.next.Sub(f.last)+troubleRetry) {
@@ -124,6 +127,13 @@ func (c *Connections) Refused(key string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused[key]
+}
+
+// Accepted is when GitHub last did what one of a connection's clients asked for; the zero time for never.
+func (c *Connections) Accepted(key string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.accepted[key]
 }
 
 // Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
