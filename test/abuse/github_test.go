@@ -453,7 +453,7 @@ func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 }
 
 func TestASessionThatIsStolen(t *testing.T) {
-	s := newFixtureOnFaultyGitHub(t)
+	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: time.Hour, LostAfter: 20 * time.Second})
 	pool := s.listening("linux")
 	long := s.addJobs("linux", 1, harness.LongJob)
 	eventually(s.T, func(context.Context) error { return s.running(1) })
@@ -468,7 +468,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	s.othersGoOn()
 	harness.CutShort(s.T, s.github, long...) // its runner goes on
 	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
-	// The thief's session expires by itself, and the pool goes on.
+	s.github.ExpireSession(s.setID(pool)) // the thief's, as after a while, and the pool goes on
 	s.jobs("linux", 2)
 	s.jobs("x64", 1)
 	s.ready(pool)
