@@ -55,7 +55,7 @@ func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
 			if pages%100 == 0 { // of each repository, say
 				header = http.Header{}
 			}
-			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(`{"runners":[{"id":1}]}`))}, nil
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(`{"runners":[{"id":1,"name":"r1","status":"online","busy":false}]}`))}, nil
 		})
 		c, err := NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "secret"}, github.Options{Transport: answer})
 		if err != nil {

@@ -144,9 +144,9 @@ func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
 			if _, err := c.GenerateJIT(t.Context(), r); !github.IsRunnerExists(err) {
 				t.Errorf("registering again: %v", err)
 			}
-			for range 2 {
-				if err := c.RemoveRunner(t.Context(), jit.RunnerID); err != nil {
-					t.Error(err)
+			for _, want := range []github.Kind{"", ""} {
+				if err := c.RemoveRunner(t.Context(), jit.RunnerID); github.KindOf(err) != want {
+					t.Errorf("removing: %v; want %q", err, want)
 				}
 			}
 			byName, byID = must[*Runner](t)(c.RunnerByName(t.Context(), "r1")), must[*Runner](t)(c.Runner(t.Context(), jit.RunnerID))
@@ -751,6 +751,55 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// go-github reads most of these as an empty list, or as something with an id of 0: both would say that nothing is there.
+func TestPartialAnswersAreErrors(t *testing.T) {
+	ask := func(do func(context.Context, *Client) (any, error)) func(context.Context, *Client) error {
+		return func(ctx context.Context, c *Client) error {
+			_, err := do(ctx, c)
+			return err
+		}
+	}
+	runner := []string{"", "{}", `{"id":1}`, `{"id":1,"name":"r1"}`, `{"id":1,"name":"r1","status":"online"}`, `{"id":1,"name":"r1","busy":true}`}
+	for name, tc := range map[string]struct {
+		do     func(context.Context, *Client) error
+		bodies []string
+	}{
+		"a runner":      {ask(func(ctx context.Context, c *Client) (any, error) { return c.Runner(ctx, 1) }), runner},
+		"runners":       {ask(func(ctx context.Context, c *Client) (any, error) { return c.Runners(ctx, 0) }), []string{"", "{}", `{"runners":null}`, `{"runners":[{"id":1}]}`}},
+		"by a name":     {ask(func(ctx context.Context, c *Client) (any, error) { return c.RunnerByName(ctx, "r1") }), []string{"", "{}", `{"total_count":0}`}},
+		"groups":        {ask(func(ctx context.Context, c *Client) (any, error) { return c.GroupID(ctx, "gpu") }), []string{"", "{}", `{"runner_groups":[{}]}`}},
+		"workflow runs": {ask(func(ctx context.Context, c *Client) (any, error) { return c.Jobs(ctx, "acme/app", 0) }), []string{"", "{}", `{"workflow_runs":[{}]}`}},
+		"jobs":          {ask(func(ctx context.Context, c *Client) (any, error) { return c.jobsOfRun(ctx, "acme", "app", 1) }), []string{"", "{}", `{"jobs":[{}]}`}},
+		"a job":         {ask(func(ctx context.Context, c *Client) (any, error) { return c.Job(ctx, "acme/app", 1) }), []string{"", "{}"}},
+		"repositories":  {ask(func(ctx context.Context, c *Client) (any, error) { return c.Repositories(ctx, []string{"*"}) }), []string{"", "null"}},
+		"deliveries": {ask(func(ctx context.Context, c *Client) (any, error) {
+			page, _, err := c.Deliveries(ctx, 1, "")
+			return page, err
+		}), []string{"", "null"}},
+	} {
+		for _, body := range tc.bodies {
+			c := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, body) })
+			if err := tc.do(t.Context(), c); github.KindOf(err) != github.KindUnavailable {
+				t.Errorf("%s, %q: got %v; want Unavailable", name, body, err)
+			}
+		}
+	}
+}
+
+// A run that was listed and whose jobs GitHub does not know isn't one without jobs: those that wait would be forgotten.
+func TestTheJobsOfARunThatIsNotFoundAreNotKnown(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/jobs") {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = fmt.Fprint(w, `{"workflow_runs":[{"id":1}]}`)
+	})
+	if _, err := c.Jobs(t.Context(), "acme/app", 0); github.KindOf(err) != github.KindUnexpected {
+		t.Errorf("got %v; want Unexpected", err)
+	}
+}
+
 func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", mostPayload))
@@ -767,7 +816,7 @@ func TestARunnerIsFoundByNameAmongAll(t *testing.T) {
 		if page == "1" {
 			w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?page=2>; rel="next"`, r.Host, r.URL.Path))
 		}
-		_, _ = fmt.Fprintf(w, `{"runners":[{"id":%s,"name":"r%s"}]}`, page, page)
+		_, _ = fmt.Fprintf(w, `{"runners":[{"id":%s,"name":"r%s","status":"online","busy":false}]}`, page, page)
 	})
 	if r := must[*Runner](t)(c.RunnerByName(t.Context(), "r2")); r == nil || r.ID != 2 {
 		t.Errorf("found %+v", r)

@@ -60,7 +60,7 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		default:
 			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, hookID, o)
 		}
-		if err == nil {
+		if list, resp, err = listed(list, resp, err); err == nil {
 			page, next = deliveriesOf(list), resp.Cursor
 		}
 		return resp, err

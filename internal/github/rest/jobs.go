@@ -166,7 +166,8 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) (
 	})
 	for list, err := range lists {
 		if github.IsNotFound(err) {
-			return nil, nil // the run was deleted meanwhile
+			// It was listed just now. If it was deleted since, the next list does not have it; until then its jobs are not known to be over.
+			return nil, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub lists a workflow run and does not know its jobs", err)
 		}
 		if err != nil {
 			return nil, err
@@ -254,7 +255,7 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
 	var names []string
 	lists := pages(ctx, c, kindRepos, "listing the repositories of "+owner, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]*gogithub.Repository, *gogithub.Response, error) {
-		return gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: page})
+		return listed(gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: page}))
 	})
 	for list, err := range lists {
 		if err != nil {

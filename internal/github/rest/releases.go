@@ -25,7 +25,7 @@ type published struct {
 func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 	last, err := c.releases.get(ctx, c.options.Now, "", sharedLife, func(ctx context.Context) (published, error) {
 		found, err := ask(ctx, c, kindReleases, "listing the releases of the runner", func(ctx context.Context, gh *gogithub.Client) ([]*gogithub.RepositoryRelease, *gogithub.Response, error) {
-			return gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead})
+			return listed(gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead}))
 		})
 		if github.IsNotFound(err) {
 			return published{missing: err}, nil // it is asked for by each pool, and none gets another answer

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,7 +233,7 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 		"forbidden":                  {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 403}, want: github.KindForbidden},
 		"unauthorized for good":      {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 401}, want: github.KindUnauthorized},
 		"too many requests":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 429}, want: github.KindRateLimited},
-		"garbage":                    {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 200, Body: "[", ContentType: "text/html"}, want: github.KindUnexpected},
+		"garbage":                    {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 200, Body: "[", ContentType: "text/html"}, want: github.KindUnavailable},
 		"byte order mark":            {fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Alter: githubsim.AlterByteOrderMark}},
 		"token refused":              {token: "wrong", want: github.KindUnauthorized},
 		"organization absent":        {path: "absent", want: github.KindForbidden},
@@ -263,6 +264,58 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 				t.Errorf("got %q (%v); want %q", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// An answer that lacks what GitHub always sends, and 404 where GitHub sends an empty list, say nothing about what was asked for: the
+// official client would read most of them as "there is none".
+func TestPartialAnswersAreErrors(t *testing.T) {
+	type call func(context.Context, *Client) error
+	ask := func(of func(context.Context, *Client) (any, error)) call {
+		return func(ctx context.Context, c *Client) error {
+			_, err := of(ctx, c)
+			return err
+		}
+	}
+	lists := map[githubsim.Endpoint]call{
+		githubsim.EndpointFindAgent: ask(func(ctx context.Context, c *Client) (any, error) { return c.RunnerByName(ctx, "linux-1") }),
+		githubsim.EndpointFindScaleSet: ask(func(ctx context.Context, c *Client) (any, error) {
+			return c.Find(ctx, github.DefaultRunnerGroupID, "linux")
+		}),
+		githubsim.EndpointFindGroup: ask(func(ctx context.Context, c *Client) (any, error) { return c.RunnerGroupID(ctx, "big") }),
+	}
+	objects := map[githubsim.Endpoint]call{
+		githubsim.EndpointGetAgent:       ask(func(ctx context.Context, c *Client) (any, error) { return c.Runner(ctx, 1) }),
+		githubsim.EndpointGetScaleSet:    ask(func(ctx context.Context, c *Client) (any, error) { return c.Get(ctx, 1) }),
+		githubsim.EndpointCreateScaleSet: ask(func(ctx context.Context, c *Client) (any, error) { return c.Create(ctx, Set{Name: "other"}) }),
+		githubsim.EndpointUpdateScaleSet: ask(func(ctx context.Context, c *Client) (any, error) { return c.Update(ctx, 1, Set{Name: "linux"}) }),
+	}
+	faults := func(e githubsim.Endpoint, bodies ...string) (list []githubsim.Fault) {
+		for _, body := range bodies {
+			list = append(list, githubsim.Fault{Endpoint: e, Status: http.StatusOK, Body: body})
+		}
+		return list
+	}
+	fails := func(do call, fault githubsim.Fault, kinds ...github.Kind) {
+		t.Helper()
+		sim := startSim(t, githubsim.Options{})
+		c := tokenClient(t, sim)
+		createSet(t, c)
+		sim.AddFault(fault)
+		if err := do(testContext(t), c); !slices.Contains(append(kinds, github.KindUnavailable), github.KindOf(err)) {
+			t.Errorf("%s %q: got %v", fault, fault.Body, err)
+		}
+	}
+	for e, do := range lists {
+		for _, f := range faults(e, "", "null", "{}", "[]", `{"count":0}`, `{"value":[]}`, `{"count":0,"value":null}`, `{"count":1,"value":[]}`, `{"count":1,"value":[{}]}`) {
+			fails(do, f)
+		}
+		fails(do, githubsim.Fault{Endpoint: e, Status: http.StatusNotFound}, github.KindUnexpected, github.KindNotFound) // the last of a server without scale sets
+	}
+	for e, do := range objects {
+		for _, f := range faults(e, "", "null", "{}", "[]", `{"id":1}`, `{"id":0,"name":"linux"}`, `{"name":"linux"}`) {
+			fails(do, f)
+		}
 	}
 }
 

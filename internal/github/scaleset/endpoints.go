@@ -25,6 +25,7 @@ const (
 	endpointScaleSetDelete     endpoint = "scale_set_delete"
 	endpointRunnerGroup        endpoint = "runner_group"
 	endpointGenerateJIT        endpoint = "generate_jit"
+	endpointRunnerFind         endpoint = "runner_find"
 	endpointRunnerGet          endpoint = "runner_get"
 	endpointRunnerDelete       endpoint = "runner_delete"
 	endpointSessionCreate      endpoint = "session_create"
@@ -39,6 +40,11 @@ const (
 // isToken says whether the endpoint gives out a token that tokenSource keeps.
 func (e endpoint) isToken() bool {
 	return e == endpointAccessToken || e == endpointRegistrationToken || e == endpointRunnerRegistration
+}
+
+// isList reports whether the endpoint answers with a list: GitHub says that nothing is there by an empty list.
+func (e endpoint) isList() bool {
+	return e == endpointScaleSetFind || e == endpointRunnerFind || e == endpointRunnerGroup
 }
 
 // endpointOf classifies a request by its method and path. The number of classes is
@@ -81,7 +87,7 @@ var routes = []route{
 	{http.MethodPatch, "runtime/runnerscalesets/*/sessions/*", endpointSessionRefresh},
 	{http.MethodDelete, "runtime/runnerscalesets/*/sessions/*", endpointSessionDelete},
 	{http.MethodGet, "runtime/runnergroups", endpointRunnerGroup},
-	{http.MethodGet, "distributedtask/pools/*/agents", endpointRunnerGet},
+	{http.MethodGet, "distributedtask/pools/*/agents", endpointRunnerFind},
 	{http.MethodGet, "distributedtask/pools/*/agents/*", endpointRunnerGet},
 	{http.MethodDelete, "distributedtask/pools/*/agents/*", endpointRunnerDelete},
 }

@@ -15,7 +15,11 @@ import (
 
 // newError classifies the official client's error by the last answer it got.
 func newError(doing string, x *exchange, err error, now time.Time) *github.Error {
-	e := github.NewError(classify(x, err), doing, x.status, 0, x.explanation(), err)
+	kind := classify(x, err)
+	if errors.Is(err, errPartial) {
+		kind = github.KindUnavailable
+	}
+	e := github.NewError(kind, doing, x.status, 0, x.explanation(), err)
 	e.Silent, e.ActivityID, e.RequestID = x.silent, x.header.Get("ActivityId"), x.header.Get("X-GitHub-Request-Id")
 	if e.Kind == github.KindSessionConflict {
 		e.Owner = sessionOwner(x.message)
@@ -54,10 +58,13 @@ func classify(x *exchange, err error) github.Kind {
 }
 
 // tellsAbsence reports whether a 404 is about the scale set or runner, and not about the
-// session or its queue.
+// session or its queue. That a name isn't known, GitHub says by an empty list; only a server without scale sets has no list of them.
 func (x *exchange) tellsAbsence() bool {
-	if x.endpoint == endpointMessagePoll || x.endpoint == endpointSessionRefresh {
+	switch x.endpoint {
+	case endpointMessagePoll, endpointSessionRefresh:
 		return strings.Contains(x.typeName, "RunnerScaleSetNotFoundException")
+	case endpointRunnerFind, endpointRunnerGroup:
+		return false
 	}
 	return true
 }

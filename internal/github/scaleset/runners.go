@@ -52,7 +52,7 @@ func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, fol
 		if err != nil {
 			return err
 		}
-		if config == nil || config.Runner == nil || config.EncodedJITConfig == "" {
+		if config == nil || config.Runner == nil || config.Runner.ID == 0 || config.EncodedJITConfig == "" {
 			return errors.New("the answer has no runner or no configuration")
 		}
 		jit = github.JIT{RunnerID: int64(config.Runner.ID), Encoded: config.EncodedJITConfig}
@@ -61,19 +61,16 @@ func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, fol
 	return jit, err
 }
 
-// RunnerByName looks a registration up; nil when there is none.
+// RunnerByName looks a registration up; nil when there is none, which only an empty list says.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
 	var runner *Runner
-	err := c.do(ctx, endpointRunnerGet, fmt.Sprintf("looking for runner %q", name), func(ctx context.Context, oc *official.Client) error {
+	err := c.do(ctx, endpointRunnerFind, fmt.Sprintf("looking for runner %q", name), func(ctx context.Context, oc *official.Client) error {
 		found, err := oc.GetRunnerByName(ctx, url.QueryEscape(name))
 		if err == nil && found != nil {
 			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID)}
 		}
 		return err
 	})
-	if github.IsNotFound(err) {
-		return nil, nil
-	}
 	return runner, err
 }
 

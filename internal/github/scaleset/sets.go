@@ -53,8 +53,8 @@ func (c *Client) RunnerGroupID(ctx context.Context, name string) (int64, error) 
 		}
 		return err
 	})
-	// An unknown name is an empty list, which the official client tells only as text, or a 404.
-	if github.IsNotFound(err) || (err != nil && strings.Contains(err.Error(), "no runner group found")) {
+	// An unknown name is an empty list, which the official client tells only as text.
+	if err != nil && strings.Contains(err.Error(), "no runner group found") {
 		return 0, &github.Error{Kind: github.KindRunnerGroupNotFound, Doing: doing, Message: "there is no such group, or this connection can't see it"}
 	}
 	return id, err

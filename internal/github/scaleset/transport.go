@@ -111,8 +111,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
-	isAgent := x.agent != nil && resp.StatusCode == http.StatusOK
-	if resp.StatusCode < http.StatusBadRequest && !isMessage && !isAgent {
+	hasShape := x.endpoint.hasShape() && resp.StatusCode == http.StatusOK
+	if resp.StatusCode < http.StatusBadRequest && !isMessage && !hasShape {
 		x.status, x.header = resp.StatusCode, resp.Header
 		return resp, nil
 	}
@@ -123,17 +123,39 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.status, x.header = resp.StatusCode, resp.Header
 	switch {
-	case isMessage && len(bytes.TrimSpace(trimBOM(body))) == 0:
-		resp.StatusCode, x.status = http.StatusAccepted, http.StatusAccepted // no message, in other words (actions-runner-controller's issue 4285)
 	case isMessage:
-		body, x.unknown = harmless(body)
-	case isAgent:
-		_ = json.Unmarshal(trimBOM(body), x.agent) // the official client tells what is wrong with it
+		body = x.readMessage(resp, body)
+	case hasShape:
+		if err := x.readShape(body); err != nil {
+			return nil, err
+		}
 	default:
 		x.typeName, x.message = explain(resp.Header.Get("Content-Type"), body)
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
+}
+
+// readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
+func (x *exchange) readMessage(resp *http.Response, body []byte) []byte {
+	if len(bytes.TrimSpace(trimBOM(body))) == 0 {
+		resp.StatusCode, x.status = http.StatusAccepted, http.StatusAccepted
+		return body
+	}
+	body, x.unknown = harmless(body)
+	return body
+}
+
+// readShape checks that an answer has what GitHub always sends, and reads what the official client doesn't.
+func (x *exchange) readShape(body []byte) error {
+	if !isWhole(x.endpoint, body) {
+		x.message = errPartial.Error()
+		return errPartial
+	}
+	if x.agent != nil {
+		_ = json.Unmarshal(trimBOM(body), x.agent) // it is an object
+	}
+	return nil
 }
 
 // resuming makes the refresh of a session of the request to open one, as the official client refreshes those it opened.

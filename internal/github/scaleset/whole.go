@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+)
+
+// errPartial rejects an answer that lacks what GitHub always sends. The official client would read it as an empty list, or as a scale set
+// or runner without an id.
+var errPartial = errors.New("the answer lacks what GitHub always sends")
+
+// named is what identifies a scale set, a runner or a runner group.
+type named struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+func (n named) isPartial() bool { return n.ID == 0 || n.Name == "" }
+
+// hasShape reports whether it is known what the endpoint's answers always have.
+func (e endpoint) hasShape() bool {
+	return e.isList() || e == endpointScaleSetGet || e == endpointScaleSetCreate || e == endpointScaleSetUpdate || e == endpointRunnerGet
+}
+
+// isWhole reports whether an answer of an endpoint that has a shape is complete.
+func isWhole(e endpoint, body []byte) bool {
+	if !e.isList() {
+		var one named
+		return json.Unmarshal(trimBOM(body), &one) == nil && !one.isPartial()
+	}
+	var list struct {
+		Count *int    `json:"count"`
+		Value []named `json:"value"`
+	}
+	err := json.Unmarshal(trimBOM(body), &list)
+	return err == nil && list.Count != nil && list.Value != nil && *list.Count == len(list.Value) && !slices.ContainsFunc(list.Value, named.isPartial)
+}
