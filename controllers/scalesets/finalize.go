@@ -28,6 +28,8 @@ const (
 	orphanAfter = 5 * time.Minute
 	// drainRetry is the time to the next look at remaining runners, should a watch miss one.
 	drainRetry = 15 * time.Second
+	// goneAfter is how long GitHub must deny that it has a scale set before the record of it goes.
+	goneAfter = 10 * time.Second
 	// closeTimeout bounds the closing of a session.
 	closeTimeout = 10 * time.Second
 )
@@ -142,6 +144,8 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 	case session.State == scaleset.OwnedElsewhere:
 		left(corev1.EventTypeWarning, "it is held by "+session.Owner)
 		return nil
+	case github.IsNotFound(session.Err) && r.Now().Sub(session.Since) < goneAfter:
+		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "GitHub does not know scale set %d; Corral asks again", id)
 	case github.IsNotFound(session.Err):
 		return nil
 	case isRefused(session.Err) && r.Now().Sub(set.DeletionTimestamp.Time) >= orphanAfter:

@@ -262,6 +262,60 @@ func TestAForgottenScaleSetIsMadeAgain(t *testing.T) {
 	}
 }
 
+// An answer that has nothing in it, or denies what is there, costs the record neither its scale set nor the scale set's id.
+func TestNothingFoundKeepsTheScaleSet(t *testing.T) {
+	for name, fault := range map[string]githubsim.Fault{
+		"an empty body":   {Status: http.StatusOK},
+		"an empty object": {Status: http.StatusOK, Body: "{}"},
+		"an empty list":   {Status: http.StatusOK, Body: `{"count":0,"value":[]}`},
+		"404":             {Status: http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id := b.settle(ready).Status.ID
+			for _, fault.Endpoint = range []githubsim.Endpoint{githubsim.EndpointGetScaleSet, githubsim.EndpointFindScaleSet} {
+				b.github.AddFault(fault)
+			}
+			b.clock.Step(verifyInterval)
+			for range 3 {
+				_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			}
+			if s := b.set(); s.Status.ID != id || conditions.IsReady(s) || len(b.remote()) != 1 {
+				t.Errorf("scale set %d is %d; %d are there", id, s.Status.ID, len(b.remote()))
+			}
+		})
+	}
+}
+
+// A process that has just begun has no session. That GitHub once doesn't know the scale set leaves none behind.
+func TestADeletedRecordIsKeptWhileGitHubMayHaveTheSet(t *testing.T) {
+	for name, tc := range map[string]struct{ times, left int }{"it is there after all": {1, 0}, "it never is": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			remote, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "linux", GroupID: 1, Labels: []string{"linux", "x64"}})
+			must(t, err)
+			s := b.set()
+			s.Status.ID = remote.ID
+			must(t, b.Client.Status().Update(t.Context(), s))
+			must(t, b.Client.Delete(t.Context(), s))
+			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: http.StatusNotFound, Times: tc.times})
+			waits := func(s *v1alpha1.ScaleSet) bool {
+				return s == nil || strings.Contains(conditions.GetMessage(s, v1alpha1.ReadyCondition), "does not know")
+			}
+			if b.settle(waits) == nil {
+				t.Fatal("its record is gone at once")
+			}
+			if tc.times == 0 {
+				b.clock.Step(goneAfter)
+			}
+			b.settle(gone)
+			if len(b.remote()) != tc.left {
+				t.Errorf("%d scale sets are left", len(b.remote()))
+			}
+		})
+	}
+}
+
 func TestDeletionWaitsForRunnersThenDeletesThere(t *testing.T) {
 	b := newBench(t)
 	s := b.settle(ready)
