@@ -277,7 +277,7 @@ func TestARunnerThatGotAJobAsItWasEndedLeavesItsClaim(t *testing.T) {
 		over := ended(b.now)
 		over.Terminated.ExitCode = exit
 		b.setPod(over)
-		b.reconcile()
+		b.passes(2, goneAfter)
 		b.reconcile()
 		if b.runner() != nil || kept != (b.claim(0) != nil) {
 			t.Errorf("exit code %d: runner %v, claim %v, told %s", exit, b.runner(), b.claim(0), b.allEvents())

@@ -382,7 +382,7 @@ func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string)
 	if !apierrors.IsNotFound(err) {
 		return // it is there after all, or nobody can tell
 	}
-	if err := v.gh.RemoveRunner(github.InFlow(ctx, v.key.String()), known.ID); err != nil {
+	if err := v.gh.RemoveRunner(github.InFlow(ctx, v.key.String()), known.ID); err != nil && !github.IsNotFound(err) {
 		v.log.V(1).Info("A runner that was left behind can't be deregistered yet", "runner", known.Name, "id", known.ID, "reason", github.Summary(err))
 		return
 	}

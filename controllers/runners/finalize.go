@@ -119,31 +119,47 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	if access != allowed {
 		return p.withoutClient(ctx, access, state)
 	}
-	id, err := p.ownRegistration(ctx, gh, state)
-	if err == nil && id == 0 {
-		p.recordOver()
-		return p.mayRegister()
-	}
-	if err != nil {
+	known, err := p.ownRegistration(ctx, gh, state)
+	switch {
+	case err != nil:
 		return err
+	case known == nil:
+		return p.awaitAbsence(ctx, gh, state)
+	case known.foreign != "":
+		p.recordOver()
+		return nil
 	}
-	switch err := gh.remove(ctx, id); {
-	case github.IsUnauthorized(err):
-		return p.giveUp(state, false, v1alpha1.CredentialsRefusedReason, github.Summary(err))
-	case github.IsForbidden(err):
-		return p.giveUp(state, false, v1alpha1.PermissionMissingReason, github.Summary(err))
+	err = gh.remove(ctx, known.id)
+	if github.IsNotFound(err) {
+		if p.memory.absence.removal.IsZero() {
+			p.memory.absence.removal = p.Now()
+		}
+		return p.awaitAbsence(ctx, gh, state)
+	}
+	p.memory.absence = absence{}
+	switch {
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // which the session may not tell any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
 		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
 		return p.withJob()
 	case err != nil:
-		return p.githubOutcome(err)
+		return p.withoutRights(state, err)
 	}
 	p.recordOver()
-	p.memory.end.deregistered = true
-	p.runner.Status.DeregisteredAt = &metav1.Time{Time: p.Now()}
+	p.setDeregistered()
 	return nil
+}
+
+// withoutRights gives the registration up if GitHub refuses the credentials, and waits for what else is wrong.
+func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
+	switch {
+	case github.IsUnauthorized(err):
+		return p.giveUp(state, false, v1alpha1.CredentialsRefusedReason, github.Summary(err))
+	case github.IsForbidden(err):
+		return p.giveUp(state, false, v1alpha1.PermissionMissingReason, github.Summary(err))
+	}
+	return p.githubOutcome(err)
 }
 
 // withJob is why the registration of a runner stays that has a job by GitHub's word.
@@ -161,34 +177,83 @@ func (p pass) withJob() error {
 
 // recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
 func (p pass) recordOver() {
+	at := p.memory.absence.since
+	if at.IsZero() {
+		at = p.Now()
+	}
 	if p.memory.busy && !p.runner.Persists() && !p.jobOver() {
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: true})
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: at, forgotten: true})
 	}
 }
 
-// ownRegistration finds the id of the registration; 0 when there is none, or none that is the runner's. What this process did not
-// make itself is read back from GitHub: an id in a status, a Secret or on a pod may be that of another's runner.
-func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (int64, error) {
-	p.runner.Status.RunnerID = p.registrationID()
+// ownRegistration finds what is to be removed; nil where there is nothing that can be, and something foreign where nothing needs to be. What
+// this process did not make itself is read back from GitHub: an id in a status, a Secret or on a pod may be that of another's runner. But a
+// registration that GitHub says it doesn't know is to be removed all the same: only that call proves anything.
+func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (*registered, error) {
+	id, err := p.knownID(ctx)
+	p.runner.Status.RunnerID = id
+	if err == nil && p.runs() && !p.isJobReported() {
+		err = p.awaitLook()
+	}
+	if err != nil || p.memory.registered && p.memory.absence.since.IsZero() {
+		return &registered{id: id}, err
+	}
+	return p.findOwn(ctx, gh, state, id)
+}
+
+// findOwn finds the registration by its id, or by the runner's name.
+func (p pass) findOwn(ctx context.Context, gh registrar, state poolstatus.Assessment, id int64) (*registered, error) {
+	known, err := gh.find(ctx, id)
+	absent := err == nil && p.isAbsent(known)
+	if !absent && p.runs() {
+		p.memory.absence = absence{}
+	}
+	switch {
+	case err != nil:
+		return nil, p.githubOutcome(err)
+	case known == nil && id != 0:
+		return p.vouched(ctx, gh, state, &registered{id: id}, true)
+	case absent && (known == nil || p.runs()):
+		return nil, nil
+	case known.foreign != "":
+		return known, p.waitForNamesake(known)
+	}
+	p.runner.Status.RunnerID = known.id
+	return p.vouched(ctx, gh, state, known, false)
+}
+
+// vouched returns a registration if it is known to be the runner's. One that isn't is given up after a while, and one that GitHub doesn't know is
+// nothing that can be removed.
+func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assessment, known *registered, absent bool) (*registered, error) {
+	if p.memory.registered {
+		return known, nil
+	}
+	own, err := p.isOwn(ctx)
+	switch {
+	case err != nil, own:
+		return known, err
+	case absent:
+		return nil, nil
+	case github.IsNotFound(gh.check(ctx)): // GitHub has the scale set no more: the runner is nobody's and gets no job
+		return known, nil
+	}
+	why := fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name)
+	return &registered{foreign: why}, p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, why)
+}
+
+// knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
+func (p pass) knownID(ctx context.Context) (int64, error) {
 	if p.memory.registered {
 		return p.memory.registration, nil
 	}
-	known, err := gh.find(ctx, p.runner.Status.RunnerID)
-	if err != nil {
-		return 0, p.githubOutcome(err)
+	if id := p.registrationID(); id != 0 || p.runner.Persists() {
+		return id, nil
 	}
-	if known == nil {
-		return 0, nil
+	err := p.readSecret(ctx)
+	if apierrors.IsNotFound(err) || kube.IsProgress(err) || kube.ReasonOf(err, "") != "" { // there is none, or it isn't the runner's
+		err = nil
 	}
-	if known.foreign != "" {
-		return 0, p.waitForNamesake(known)
-	}
-	p.runner.Status.RunnerID = known.id
-	own, err := p.isOwn(ctx)
-	if err == nil && !own && !github.IsNotFound(gh.check(ctx)) { // where GitHub has the scale set no more, the runner is nobody's and gets no job
-		return 0, p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name))
-	}
-	return known.id, err
+	return p.memory.registration, err
 }
 
 // waitForNamesake waits while what doesn't look like the runner's registration has a job: with other labels than it was made with it may be

@@ -89,6 +89,7 @@ type runnerMemory struct {
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 	persistent   persistentMemory
 	claim        claimMemory
+	absence      absence
 }
 
 // podMemory is what this process did about a runner's pod.

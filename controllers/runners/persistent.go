@@ -94,7 +94,7 @@ func (p pass) clearName(ctx context.Context, gh registrar) error {
 	}
 	if err := gh.remove(ctx, known.id); github.IsJobStillRunning(err) {
 		return kube.Wait(v1alpha1.ProgressingReason, busyRetry, "a former runner of this name has a job")
-	} else if err != nil {
+	} else if err != nil && !github.IsNotFound(err) {
 		return p.githubOutcome(err)
 	}
 	return nil
@@ -109,28 +109,6 @@ func (p pass) tokenStored(ctx context.Context, err error) error {
 		return fmt.Errorf("storing the registration token: %w", err)
 	}
 	p.memory.persistent.hasToken = true
-	return nil
-}
-
-// mayRegister waits for a persistent runner that is to end, runs, and isn't registered yet: it must be deregistered before its pod
-// goes, or it could get a job in between. One that restarts again and again is waited for no longer: what it registers all the same is found
-// when its pod is gone.
-func (p pass) mayRegister() error {
-	s := &p.runner.Status
-	if !p.runner.Persists() || s.StartedAt == nil || s.EndedAt != nil || p.terminationReason() != "" || isDown(p.pod) {
-		return nil
-	}
-	deadline := v1alpha1.DefaultConnectDeadline
-	if p.pool != nil {
-		deadline = p.pool.Spec.Deadlines.GetConnect()
-	}
-	since := s.StartedAt.Time // which each restart renews
-	if deleted := p.runner.DeletionTimestamp.Time; deleted.Before(since) {
-		since = deleted
-	}
-	if p.Now().Before(since.Add(deadline)) {
-		return kube.Progress(connectionRetry, "it registers itself; it is deregistered after that")
-	}
 	return nil
 }
 
@@ -251,7 +229,7 @@ func (v *visit) followJob(ctx context.Context, r *v1alpha1.Runner, known rest.Ru
 	seen.Status.Job, _ = v.Memory.LastJob(r)
 	last := poolstatus.LastJob(&seen, pod)
 	busy = last != nil && !last.IsOver()
-	if known.Busy == busy || last != nil && v.at.Before(changedAt(last).Add(poolstatus.Settle)) {
+	if known.ID == 0 || known.Busy == busy || last != nil && v.at.Before(changedAt(last).Add(poolstatus.Settle)) {
 		return busy || known.Busy // GitHub's lists lag behind
 	}
 	e := scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at}

@@ -288,7 +288,10 @@ func TestARunnerWithAJobIsNotEndedWhoseLabelsWereTakenAway(t *testing.T) {
 			}
 			b.github.CancelJob(id)
 			b.until("its end", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 0 })
-			b.reconcile()
+			if !tc.persists {
+				b.setPod(ended(b.now))
+			}
+			b.passes(2, goneAfter)
 			b.reconcile()
 			if left := b.registered() > 0; b.runner() != nil || left != (tc.persists && (!tc.seen || tc.labels != nil)) {
 				t.Errorf("left behind: %+v, registered: %t", b.runner(), left)
@@ -348,8 +351,7 @@ func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 		t.Fatalf("looks again in %s; pod %v", after, b.pod())
 	}
 	b.configure()
-	b.reconcile()
-	b.reconcile()
+	b.passes(2, busyRetry)
 	if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
 		t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
 	}
@@ -379,25 +381,28 @@ func TestThePodOfARunnerThatMayStartIsDeletedAsItWasRead(t *testing.T) {
 	}
 }
 
-func TestAPersistentRunnerThatNeverRegistersIsWaitedForNoLongerThanOneMayConnect(t *testing.T) {
+// A persistent runner registers itself and may get a job at once. As long as it runs, one that GitHub doesn't list may be one with a job.
+func TestAPersistentRunnerThatNeverRegistersIsGivenUp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state func(b *bench) corev1.ContainerState
-		after time.Duration
+		looks int // a minute apart
 		goes  bool
 	}{
-		"it runs again since a moment":     {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline - time.Second, false},
-		"and again":                        {func(b *bench) corev1.ContainerState { return running(b.now) }, v1alpha1.DefaultConnectDeadline, true},
-		"it is down, so it can't register": {func(b *bench) corev1.ContainerState { return ended(b.now) }, time.Second, true},
+		"it runs again since a moment":     {func(b *bench) corev1.ContainerState { return running(b.now) }, 10, false},
+		"and again":                        {func(b *bench) corev1.ContainerState { return running(b.now) }, 11, true},
+		"it is down, so it can't register": {func(b *bench) corev1.ContainerState { return ended(b.now) }, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newPersistentBench(t)
 			b.reconcile()
 			b.setPod(running(b.now))
 			b.delete()
-			b.now = b.runner().DeletionTimestamp.Add(tc.after)
-			b.setPod(tc.state(b))
+			b.now = b.runner().DeletionTimestamp.Time
 			pod, token := b.pod(), get(b, &corev1.Secret{}, podspec.SecretName("linux-a")).Data[podspec.RegistrationTokenKey]
-			b.reconcile()
+			for range tc.looks {
+				b.setPod(tc.state(b))
+				b.passes(1, absentLook)
+			}
 			if gone := b.pod() == nil; gone != tc.goes {
 				t.Fatalf("its pod is gone: %t", gone)
 			}
@@ -509,12 +514,15 @@ func TestAPersistentRunnerThatGitHubForgotIsReplaced(t *testing.T) {
 	b.github.PurgeRunner(int(b.runner().Status.RunnerID))
 	stop(false)
 	b.collect(c, 2*time.Minute)
-	b.reconcile()
+	b.passes(2, goneAfter)
 	if r := b.runner(); r.DeletionTimestamp.IsZero() {
 		t.Fatalf("status %+v", r.Status)
 	}
-	b.reconcile()
-	b.reconcile()
+	b.passes(9, absentLook)
+	if b.pod() == nil {
+		t.Fatal("its pod was deleted, although nothing but GitHub's absence says that it has no job")
+	}
+	b.passes(3, absentLook)
 	if b.runner() != nil || b.pod() != nil {
 		t.Errorf("left behind: %+v", b.runner())
 	}

@@ -59,7 +59,7 @@ func (v *visit) keepPlaceholder(ctx context.Context, want rest.Registration, lis
 		if sameLabels(listed[i].Labels, want.Labels) && (listed[i].GroupID == group || listed[i].GroupID == 0) {
 			return nil
 		}
-		if err := v.gh.RemoveRunner(ctx, listed[i].ID); err != nil {
+		if err := v.gh.RemoveRunner(ctx, listed[i].ID); err != nil && !github.IsNotFound(err) {
 			return err
 		}
 	}

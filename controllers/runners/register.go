@@ -144,7 +144,7 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 		if known.foreign != "" {
 			return &conflictError{v1alpha1.CauseGitHub, fmt.Sprintf("a runner named %q is registered %s", p.runner.Name, known.foreign)}
 		}
-		if err := gh.remove(ctx, known.id); err != nil {
+		if err := gh.remove(ctx, known.id); err != nil && !github.IsNotFound(err) {
 			return p.githubOutcome(err)
 		}
 	}
@@ -230,11 +230,14 @@ func (p pass) identity() podspec.Runner {
 }
 
 // verify looks for the registration of a runner that GitHub doesn't count as we do.
-// GitHub forgets an ephemeral runner when its job is over, so a busy one that it doesn't
-// know has no job any more: the message of the completion was lost. An idle one that it
+// GitHub forgets an ephemeral runner when its job is over, so a busy one that it hasn't known for
+// absentFor has no job any more: the message of the completion was lost. An idle one that it
 // doesn't know will never get a job; one without a scale set may have had one that nobody told of.
 func (p pass) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(p.runner)
+	if err := p.awaitLook(); err != nil {
+		return err
+	}
 	gh, access := p.client(ctx)
 	if access != allowed || !p.Memory.popSuspicion(key) {
 		return nil
@@ -246,25 +249,33 @@ func (p pass) verify(ctx context.Context) error {
 	return err
 }
 
-// lookUp ends a suspected runner if GitHub has forgotten it, or doesn't see it.
+// lookUp ends a suspected runner if GitHub doesn't see it, or has forgotten it: with a job, only once that can't run any more. One without
+// a job may have one that nobody told of, so its pod stays until finalize knows more.
 func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	key := client.ObjectKeyFromObject(p.runner)
-	known, err := gh.look(ctx, p.runner.Status.RunnerID)
-	if err != nil {
-		return p.githubOutcome(err)
-	}
-	if known != nil {
-		return p.judge(ctx, known)
-	}
-	if err := gh.check(ctx); err != nil {
+	known, err := gh.find(ctx, p.runner.Status.RunnerID)
+	absent := err == nil && p.isAbsent(known)
+	if absent && gh.check(ctx) != nil {
+		p.memory.absence = absence{}
 		return nil // this may not be the GitHub that the runner is registered with
 	}
-	hadJob := p.runner.Spec.REST != nil || p.runner.Status.Job != nil || p.pod != nil && poolstatus.JobOf(p.pod) != nil
+	if !absent {
+		p.memory.absence = absence{}
+		if err != nil {
+			return p.githubOutcome(err)
+		}
+		return p.judge(ctx, known)
+	}
+	hasJob := p.observe(nil).Job != nil
+	if err := p.absent(hasJob && p.runs()); err != nil {
+		return err
+	}
 	const why = "GitHub has forgotten its registration"
-	if p.runner.Persists() || !hadJob { // GitHub forgets a persistent one for another reason than a job
+	switch {
+	case p.runner.Persists(), !hasJob && p.runner.Spec.REST == nil: // GitHub forgets a persistent one for another reason than a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
-	} else {
-		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now(), forgotten: true})
+	case hasJob:
+		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now()})
 	}
 	return p.Memory.end(ctx, p.Client, p.runner, why)
 }

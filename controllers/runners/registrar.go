@@ -27,15 +27,13 @@ type registrar interface {
 	// generate registers the runner; of one that registers itself, it gets the token for that.
 	generate(ctx context.Context) (github.JIT, error)
 	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
-	// name; nil if nothing is there.
+	// name; nil if nothing is there, which proves little: see absence.
 	find(ctx context.Context, id int64) (*registered, error)
-	// look is find that also tells whether the runner is connected, as far as GitHub does.
-	look(ctx context.Context, id int64) (*registered, error)
-	// remove ends a registration; one that is gone is fine.
+	// remove ends a registration. GitHub does not know it: KindNotFound.
 	remove(ctx context.Context, id int64) error
 	// network is the way to GitHub.
 	network() github.Network
-	// check returns an error unless this is the GitHub that the runner registered with.
+	// check returns an error unless this is the GitHub that the runner registered with. KindNotFound: it has no such scale set.
 	check(ctx context.Context) error
 }
 
@@ -107,30 +105,31 @@ func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
 	return s.gh.GenerateJITIn(ctx, s.setID, s.name, s.folder)
 }
 
-// find looks by name: an id in a status can be another runner's.
-func (s byScaleSet) find(ctx context.Context, _ int64) (*registered, error) {
-	found, err := s.gh.RunnerByName(ctx, s.name)
-	if err != nil || found == nil {
-		return nil, err
+// find looks by id, and then by name: an id in a status can be another runner's.
+func (s byScaleSet) find(ctx context.Context, id int64) (known *registered, err error) {
+	var found *scaleset.Runner
+	if id != 0 {
+		found, err = s.gh.Runner(ctx, id)
+		if known = s.registered(found); err != nil || known != nil && known.foreign == "" {
+			return known, err
+		}
 	}
-	return s.registered(found), nil
-}
-
-func (s byScaleSet) look(ctx context.Context, id int64) (*registered, error) {
-	found, err := s.gh.Runner(ctx, id)
-	if err == nil && (found == nil || found.Name != s.name) {
-		return s.find(ctx, id)
+	if found, err = s.gh.RunnerByName(ctx, s.name); found != nil {
+		known = s.registered(found)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.registered(found), nil
+	return known, err
 }
 
 func (s byScaleSet) registered(known *scaleset.Runner) *registered {
+	if known == nil {
+		return nil
+	}
 	r := &registered{id: known.ID, busy: known.Busy, online: known.Status == scaleset.StatusOnline, offline: known.Status == scaleset.StatusOffline}
-	if known.SetID != s.setID {
+	switch {
+	case known.SetID != s.setID:
 		r.foreign = fmt.Sprintf("with another scale set (id %d)", known.SetID)
+	case known.Name != s.name:
+		r.foreign = "under another name"
 	}
 	return r
 }
@@ -157,10 +156,14 @@ type byREST struct {
 func (s byREST) generate(ctx context.Context) (github.JIT, error) {
 	jit, err := s.register(ctx)
 	if github.IsNotFound(err) {
-		return jit, github.NewError(github.KindForbidden, fmt.Sprintf("registering runner %q", s.name), http.StatusNotFound, 0,
-			fmt.Sprintf("the credentials may not register runners for %s, or the server has no just-in-time runners", s.gh.Target()), err)
+		return jit, s.forbidden(fmt.Sprintf("registering runner %q", s.name), "register runners for %s, or the server has no just-in-time runners", err)
 	}
 	return jit, err
+}
+
+// forbidden is the error of an answer of 404 that means that the credentials lack a right.
+func (s byREST) forbidden(doing, format string, err error) error {
+	return github.NewError(github.KindForbidden, doing, http.StatusNotFound, 0, "the credentials may not "+fmt.Sprintf(format, s.gh.Target()), err)
 }
 
 func (s byREST) register(ctx context.Context) (jit github.JIT, err error) {
@@ -197,12 +200,15 @@ func (s byREST) isOurs(labels []string, idKnown bool) bool {
 	return slices.ContainsFunc(marks, isOwn) || idKnown && len(marks) == 0
 }
 
-func (s byREST) look(ctx context.Context, id int64) (*registered, error) { return s.find(ctx, id) }
-
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }
 
 func (s byREST) network() github.Network { return s.gh.Network() }
 
-// check needs no call: the client is of the runner's scope, and one that isn't there, or isn't ours
-// any more, is an error of find's.
-func (byREST) check(context.Context) error { return nil }
+// check lists the runners of the name: the client is for the runner's scope, but GitHub answers 404 also to credentials that lost their rights.
+func (s byREST) check(ctx context.Context) error {
+	_, err := s.gh.RunnerByName(ctx, s.name)
+	if github.IsNotFound(err) {
+		return s.forbidden(fmt.Sprintf("looking for runner %q", s.name), "list the runners of %s", err)
+	}
+	return err
+}

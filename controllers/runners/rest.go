@@ -17,7 +17,8 @@ import (
 
 // findJob asks GitHub whether a runner had a job, when it ended and no event told of one: webhooks may be late, lost, or not used at all, and
 // messages of a scale set come late after a crash. It returns the job; nil if nothing new is known. GitHub
-// forgets an ephemeral runner with its job, and only then; one that was killed in its job it counts as busy for a while. It
+// forgets an ephemeral runner with its job; one that was killed in its job it counts as busy for a while. That GitHub doesn't know the runner
+// only says how the pool counts it: the container has ended, and finalize sees to the registration. It
 // is asked when the container of a runner without a scale set has ended and, as it may take GitHub a moment, before a runner that ended
 // without an error is called failed.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
@@ -37,12 +38,13 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 	if o.Job != nil {
 		job = *o.Job
 	}
-	switch here := known != nil && known.id == id; {
+	switch here := !p.isAbsent(known) && known.id == id; {
 	case !here:
 		if p.runner.Spec.REST == nil {
 			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
 		}
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: true})
+		// What is left of a runner without a scale set, the collector removes.
+		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: p.runner.Spec.REST != nil})
 		job.CompletedAt = &metav1.Time{Time: p.Now()}
 	case !known.busy || o.Job != nil:
 		p.memory.hadNoJob = o.Job == nil && !state.Settling

@@ -177,7 +177,8 @@ func TestARESTRunnerIsRegisteredWithItsLabelsAndDeregisteredAfterItsJob(t *testi
 		t.Error("its pod is marked as one with a job")
 	}
 	end()
-	b.reconcile()
+	b.setPod(ended(b.now))
+	b.passes(2, goneAfter)
 	b.reconcile()
 	if b.pod() != nil || b.runner() != nil {
 		t.Errorf("left behind: %+v", b.runner())
@@ -316,7 +317,7 @@ func TestARESTRunnerThatIsKilledInItsJobIsNoFailureOfThePools(t *testing.T) {
 		t.Error("let go before GitHub failed its job")
 	}
 	end()
-	b.reconcile()
+	b.passes(2, goneAfter)
 	if failures := b.failures(); b.runner() != nil || len(failures) != 1 || !failures[0].HadJob || failures[0].Cause != "" {
 		t.Errorf("runner %+v, failures %+v", b.runner(), failures)
 	}
@@ -371,7 +372,11 @@ func TestTheCollectorFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
 	}
 	end()
 	b.collect(c, time.Minute)
-	b.reconcile() // which the doubt asks for
+	b.passes(10, absentLook) // which the doubt asks for
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerBusy {
+		t.Fatalf("ended by the word of GitHub's absence alone: %+v", r.Status)
+	}
+	b.passes(1, absentLook)
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("status %+v", r.Status)
 	}

@@ -149,6 +149,15 @@ func (b *bench) reconcile() ctrl.Result {
 	return result
 }
 
+// passes reconciles so many times, each after a time.
+func (b *bench) passes(n int, after time.Duration) {
+	b.t.Helper()
+	for range n {
+		b.now = b.now.Add(after)
+		b.reconcile()
+	}
+}
+
 // runner returns the Runner; nil if it is gone.
 func (b *bench) runner() *v1alpha1.Runner {
 	b.t.Helper()
@@ -607,7 +616,11 @@ func TestAJobWhoseCompletionWasLostIsOverWhenGitHubForgotTheRunner(t *testing.T)
 		t.Fatal("asked twice within a minute")
 	}
 	b.Memory.Suspect(key, false, b.now.Add(SuspectInterval))
-	b.reconcile()
+	b.passes(10, absentLook)
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || !r.DeletionTimestamp.IsZero() {
+		t.Fatalf("it may have its job yet: %+v", r.Status)
+	}
+	b.passes(1, absentLook)
 	if r := b.runner(); r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerFinished {
 		t.Errorf("not ended: %+v", r.Status)
 	}
@@ -623,6 +636,10 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	}
 	b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, false, b.now)
 	b.reconcile()
+	if r := b.runner(); !r.DeletionTimestamp.IsZero() {
+		t.Fatal("ended when GitHub didn't know it once")
+	}
+	b.passes(1, goneAfter)
 	b.reconcile()
 	if b.pod() != nil {
 		t.Error("its pod is still there")
@@ -918,7 +935,7 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 			}
 			b.setPod(ended(b.now))
 			if tc.away {
-				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointFindAgent, Status: http.StatusServiceUnavailable})
+				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Status: http.StatusServiceUnavailable})
 			}
 			b.reconcile()
 			b.now = b.now.Add(2*poolstatus.Settle + tc.later)

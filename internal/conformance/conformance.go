@@ -233,7 +233,11 @@ func (r *run) runner(ctx context.Context) {
 		r.tell("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
 	}
 	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
-	r.tell("runner removed twice", "nothing to remove", r.sets.RemoveRunner(ctx, jit.RunnerID), "a Runner whose removal was not answered stays")
+	again := r.sets.RemoveRunner(ctx, jit.RunnerID)
+	if github.IsNotFound(again) {
+		again = nil
+	}
+	r.tell("runner removed twice", "nothing to remove", again, "a Runner whose removal was not answered stays")
 }
 
 // sessions finds out how message sessions block each other.

@@ -144,7 +144,7 @@ func TestARunnerIsRegisteredFoundAndRemoved(t *testing.T) {
 			if _, err := c.GenerateJIT(t.Context(), r); !github.IsRunnerExists(err) {
 				t.Errorf("registering again: %v", err)
 			}
-			for _, want := range []github.Kind{"", ""} {
+			for _, want := range []github.Kind{"", github.KindNotFound} {
 				if err := c.RemoveRunner(t.Context(), jit.RunnerID); github.KindOf(err) != want {
 					t.Errorf("removing: %v; want %q", err, want)
 				}

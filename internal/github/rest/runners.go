@@ -118,9 +118,9 @@ func (c *Client) RegistrationToken(ctx context.Context) (string, error) {
 	return made.GetToken(), err
 }
 
-// RemoveRunner ends a registration; one that is gone is fine. The runner has a job: KindJobStillRunning.
+// RemoveRunner ends a registration. The runner has a job: KindJobStillRunning. GitHub does not know it: KindNotFound.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
-	err := c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+	return c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
 			return gh.Actions.RemoveOrganizationRunner(ctx, c.target.Owner, id)
@@ -129,10 +129,6 @@ func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 		}
 		return gh.Enterprise.RemoveRunner(ctx, c.target.Name, id)
 	})
-	if github.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // Runner looks a registration up by its id; nil when there is none.

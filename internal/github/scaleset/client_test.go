@@ -110,6 +110,10 @@ func TestRunnerIsRegisteredAndRemoved(t *testing.T) {
 			t.Errorf("removing: %v", err)
 		}
 	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Status: http.StatusNotFound})
+	if err := c.RemoveRunner(ctx, jit.RunnerID); !github.IsNotFound(err) {
+		t.Errorf("got %v; want NotFound", err)
+	}
 	if runner, err := c.RunnerByName(ctx, "linux-1"); runner != nil || err != nil {
 		t.Errorf("got %v, %v; want nothing", runner, err)
 	}

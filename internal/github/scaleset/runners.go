@@ -95,14 +95,10 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	return runner, err
 }
 
-// RemoveRunner ends a registration; one that is gone is fine. The runner has a job:
-// KindJobStillRunning.
+// RemoveRunner ends a registration. The runner has a job: KindJobStillRunning. GitHub does not know it: KindNotFound, or no error, as
+// it is to answer 204 for a runner that has removed itself.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
-	err := c.do(ctx, endpointRunnerDelete, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, oc *official.Client) error {
+	return c.do(ctx, endpointRunnerDelete, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.RemoveRunner(ctx, id)
 	})
-	if github.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -130,10 +130,11 @@ func askRunners(ctx context.Context, a asker) error {
 	if !reflect.DeepEqual(byID, byName) || !slices.ContainsFunc(all.Runners, func(r rest.Runner) bool { return r.ID == byID.ID }) {
 		return fmt.Errorf("%+v and %+v, among %+v", byID, byName, all)
 	}
-	for range 2 { // what is gone may be removed again
-		if err := a.RemoveRunner(ctx, jit.RunnerID); err != nil {
-			return err
-		}
+	if err := a.RemoveRunner(ctx, jit.RunnerID); err != nil {
+		return err
+	}
+	if again := a.RemoveRunner(ctx, jit.RunnerID); !github.IsNotFound(again) {
+		return fmt.Errorf("removing what is gone: %v", again)
 	}
 	gone, err := a.Runner(ctx, jit.RunnerID)
 	if gone != nil {

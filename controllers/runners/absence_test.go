@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// nothing are the answers by which GitHub denies that it has something, or says nothing.
+var nothing = map[string]githubsim.Fault{
+	"an empty body":   {Status: http.StatusOK},
+	"an empty object": {Status: http.StatusOK, Body: "{}"},
+	"an empty list":   {Status: http.StatusOK, Body: `{"count":0,"value":[]}`},
+	"404":             {Status: http.StatusNotFound},
+}
+
+// breaks has GitHub answer calls of endpoints with a fault, until what it returns is called.
+func (b *bench) breaks(f githubsim.Fault, endpoints ...githubsim.Endpoint) (mend func()) {
+	for _, e := range endpoints {
+		f.Endpoint = e
+		b.github.AddFault(f)
+	}
+	return b.github.ClearFaults
+}
+
+// step reconciles; it may fail, and be tried again.
+func (b *bench) step(after time.Duration) {
+	b.t.Helper()
+	b.now = b.now.Add(after)
+	_, _ = b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+}
+
+// running has the container run, and the controller restart after it saw that.
+func (b *bench) running() {
+	b.t.Helper()
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.reconcile()
+	b.restart()
+}
+
+func (b *bench) record(events ...scaleset.JobEvent) {
+	b.t.Helper()
+	for i := range events {
+		events[i].JobID, events[i].RunnerName, events[i].At = "7", "linux-a", b.now
+	}
+	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
+	if err := recorder.RecordJobs(b.t.Context(), events); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) asked(e githubsim.Endpoint) int { return b.github.Report().Requests[e] }
+
+// After a restart, GitHub finds nothing for a moment: by the name, by the id, or by both. The call that removes the registration is sent
+// all the same, and GitHub refuses it while the runner has a job.
+func TestNothingFoundEndsNoDeletedRunner(t *testing.T) {
+	for kind, endpoints := range map[string][]githubsim.Endpoint{
+		"by name": {githubsim.EndpointFindAgent}, "by id": {githubsim.EndpointGetAgent}, "by both": {githubsim.EndpointFindAgent, githubsim.EndpointGetAgent},
+	} {
+		for answer, fault := range nothing {
+			t.Run(kind+" "+answer, func(t *testing.T) {
+				b := newBench(t)
+				b.running()
+				b.delete()
+				mend := b.breaks(fault, endpoints...)
+				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+				for range 6 {
+					b.step(time.Second)
+				}
+				if b.pod() == nil || b.registered() != 1 {
+					t.Fatal("a runner with a job was ended")
+				}
+				if n := b.asked(githubsim.EndpointDeleteAgent); kind == "by name" && n == 0 {
+					t.Error("GitHub was not asked to remove it")
+				}
+				mend()
+				b.passes(2, absentLook)
+				if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
+					t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
+				}
+			})
+		}
+	}
+}
+
+// GitHub answers 404 to everything about a runner whose container runs. Only something else than that ends its pod.
+func TestOnlyAFactEndsAPodThatRuns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do    func(*bench)
+		looks int // a minute apart, until the pod is gone
+	}{
+		"nothing happens":            {func(*bench) {}, 11},
+		"its container ends":         {func(b *bench) { b.setPod(ended(b.now)) }, 6},
+		"its job is reported":        {func(b *bench) { b.record(scaleset.JobEvent{Type: scaleset.JobCompleted, Result: "canceled"}) }, 6},
+		"GitHub knows it for once":   {func(b *bench) { b.github.AddFault(jobRuns) }, 17},
+		"GitHub is away for once":    {func(b *bench) { b.github.AddFault(awayOnce) }, 17},
+		"the scale set is not there": {func(b *bench) { b.github.AddFault(noSet) }, 17},
+		"nobody looks for a while":   {func(b *bench) { b.now = b.now.Add(absentGap) }, 16},
+		"the controller restarts":    {(*bench).restart, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.running()
+			b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Time
+			looks := 0
+			for ; b.pod() != nil && looks < 20; looks++ {
+				if looks == 5 {
+					tc.do(b)
+				}
+				mend := b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointGetAgent, githubsim.EndpointDeleteAgent)
+				b.breaks(nothing["an empty list"], githubsim.EndpointFindAgent)
+				b.step(absentLook)
+				mend()
+			}
+			if looks != tc.looks {
+				t.Errorf("its pod was deleted after %d looks; want %d", looks, tc.looks)
+			}
+		})
+	}
+}
+
+// Answers that interrupt a series of 404.
+var (
+	jobRuns  = githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning}
+	awayOnce = githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Times: 1, Status: http.StatusBadGateway}
+	noSet    = githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Times: 1, Status: http.StatusNotFound}
+)
+
+// What has no container that runs is let go after the second 404 to the call that removes it.
+func TestARegistrationIsGoneAfterTwoRefusals(t *testing.T) {
+	b := newBench(t)
+	b.running()
+	b.setPod(ended(b.now))
+	b.delete()
+	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointGetAgent, githubsim.EndpointDeleteAgent)
+	b.reconcile()
+	b.passes(1, goneAfter-time.Second)
+	if b.runner() == nil {
+		t.Fatal("gone too early")
+	}
+	b.passes(1, time.Second)
+	if b.runner() != nil || b.asked(githubsim.EndpointDeleteAgent) != 3 {
+		t.Errorf("%d calls to remove it; left is %+v", b.asked(githubsim.EndpointDeleteAgent), b.runner())
+	}
+}
+
+// Without a status, and with a pod that says nothing, the Secret has the id.
+func TestTheSecretsIDIsDeregistered(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.restart()
+	if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+		t.Fatal(err)
+	}
+	r := b.runner()
+	r.Status = v1alpha1.RunnerStatus{}
+	if err := b.Client.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.delete()
+	b.breaks(nothing["an empty list"], githubsim.EndpointFindAgent)
+	b.reconcile()
+	if b.registered() != 0 || b.runner() != nil {
+		t.Errorf("%d registrations, runner %+v", b.registered(), b.runner())
+	}
+}
+
+// An id that anyone wrote into a status is not sent to be removed: it is another's by GitHub's word, or GitHub knows neither the id nor
+// that the pool holds the scale set.
+func TestAForgedIDIsNotSent(t *testing.T) {
+	for name, prepare := range map[string]func(*bench){
+		"of another name": func(*bench) {},
+		"that GitHub does not find, of a pool without the scale set": func(b *bench) {
+			b.Sets.(*holder).who = "victim/linux acme p2"
+			b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointGetAgent)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.runner()
+			r.Status.RunnerID = b.victims("linux-b")
+			if err := b.Client.Status().Update(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			prepare(b)
+			b.finish()
+			if n := b.asked(githubsim.EndpointDeleteAgent); n != 0 || b.registered() != 1 {
+				t.Errorf("%d calls to remove it", n)
+			}
+		})
+	}
+}
+
+// GitHub answers 404 as well to credentials that lost their rights. That isn't absence, however long it lasts.
+func TestLostRightsAreNoAbsence(t *testing.T) {
+	b := newRESTBench(t)
+	b.running()
+	b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
+	b.reconcile()
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Time
+	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner, githubsim.EndpointRunners)
+	b.passes(120, connectionRetry)
+	if n := b.asked(githubsim.EndpointDeleteRunner); n > 11 {
+		t.Errorf("GitHub was asked %d times in ten minutes", n)
+	}
+	b.passes(60, absentLook)
+	b.passes(1, connectionRetry)
+	if b.pod() == nil {
+		t.Error("a runner with a job was ended")
+	}
+	if reason := conditions.GetReason(b.runner(), v1alpha1.ReadyCondition); reason != v1alpha1.PermissionMissingReason {
+		t.Errorf("reason %s", reason)
+	}
+}
+
+// After a restart, GitHub counts no runners for a while and knows none of them: those with a job go on.
+func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
+	for answer, fault := range nothing {
+		for name, isMarked := range map[string]bool{"with a job": true, "with a job that nobody told of": false} {
+			t.Run(name+", "+answer, func(t *testing.T) {
+				b := newBench(t)
+				b.running()
+				if isMarked {
+					b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
+				}
+				mend := b.breaks(fault, githubsim.EndpointGetAgent, githubsim.EndpointFindAgent)
+				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+				for range 14 {
+					b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, true, b.now)
+					b.step(5 * time.Second)
+				}
+				if b.pod() == nil || b.registered() != 1 || isMarked && !b.runner().DeletionTimestamp.IsZero() {
+					t.Errorf("ended: %+v", b.runner().Status)
+				}
+				mend()
+				b.step(absentLook)
+				b.step(absentLook)
+				if r := b.runner(); isMarked && (r.Status.State != v1alpha1.RunnerBusy || !conditions.IsReady(r)) {
+					t.Errorf("status %+v", r.Status)
+				}
+			})
+		}
+	}
+}
+
+// A runner that GitHub doesn't list yet may have been registered since, and has no job that could be over.
+func TestAnUnlistedRunnersJobGoesOn(t *testing.T) {
+	b := newPersistentBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.tell(began("7", 0))
+	b.collect(b.newCollector(), time.Minute)
+	if pod := b.pod(); pod.Labels[v1alpha1.JobIDLabel] != "7" || b.runner().Status.Job.IsOver() {
+		t.Errorf("its job is over: %+v, %v", b.runner().Status.Job, pod.Labels)
+	}
+}
