@@ -205,33 +205,44 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	r.mu.Unlock()
 	v := verification{uid: conn.UID, generation: conn.Generation, hash: identify(creds), request: conn.Annotations[meta.ReconcileRequestAnnotation]}
 	same := seen && v.uid == last.uid && v.generation == last.generation && v.hash == last.hash && v.request == last.request
-	isNews := r.Connections.Refused(Key(key)).After(last.at)
-	if last.refusals > 0 { // a success of any call with the same credentials contradicts the refusal
-		isNews = r.Connections.Serving(Key(key)) == v.hash && r.Connections.Accepted(Key(key)).After(last.at) && now.Sub(last.at) >= refusalMin
-	}
-	if same && now.Before(last.next) && !isNews {
+	if same && now.Before(last.next) && !r.contradicts(Key(key), last) {
 		return last
 	}
 	v.at = now
 	v.identity, v.err = r.Verify(ctx, creds)
 	v.next = now.Add(spread(verifyInterval))
-	switch e := new(rest.Error); {
-	case !errors.As(v.err, &e):
-	case e.Reason == v1alpha1.GitHubUnavailableReason:
-		if same {
-			v.failures = last.failures
-		}
-		v.next = now.Add(max(e.RetryAfter, spread(min(retryMax, retryMin<<min(v.failures, 8)))))
-		v.failures++
-	default:
-		if same {
-			v.refusals = last.refusals
-		}
-		v.next = now.Add(spread(refusalPause(v.refusals)))
-		v.refusals++
+	if same {
+		v.failures, v.refusals = last.failures, last.refusals
 	}
+	v.pace()
 	r.keep(key, v)
 	return v
+}
+
+// contradicts reports whether an answer of GitHub to a client of the connection contradicts what it said of the credentials: a refusal of good ones,
+// or a success with those that it refused.
+func (r *Reconciler) contradicts(key string, last verification) bool {
+	if last.refusals == 0 {
+		return r.Connections.Refused(key).After(last.at)
+	}
+	accepted := r.Connections.Accepted(key)
+	return r.Connections.Serving(key) == last.hash && accepted.After(last.at) && accepted.Sub(last.at) >= refusalMin
+}
+
+// pace counts failures and refusals in a row, and delays the next verification accordingly.
+func (v *verification) pace() {
+	e := new(rest.Error)
+	isKnown := errors.As(v.err, &e)
+	switch {
+	case isKnown && e.Reason == v1alpha1.GitHubUnavailableReason:
+		v.next = v.at.Add(max(e.RetryAfter, spread(min(retryMax, retryMin<<min(v.failures, 8)))))
+		v.failures, v.refusals = v.failures+1, 0
+	case isKnown:
+		v.next = v.at.Add(spread(refusalPause(v.refusals)))
+		v.failures, v.refusals = 0, v.refusals+1
+	default:
+		v.failures, v.refusals = 0, 0
+	}
 }
 
 // refusalPause is the time to the next verification after some refusals in a row and one more.

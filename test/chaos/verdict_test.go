@@ -23,8 +23,8 @@ import (
 
 // recovery bounds the wait for each thing that must come about once all faults are over. A circuit
 // that a pool's failures opened is tried again after at most 80 s here; a container that hangs after a job of whose end nobody
-// was told is found with GitHub's next count, which is asked for every 5 min.
-const recovery = 8 * time.Minute
+// was told ends once GitHub has not known its runner for ten minutes.
+const recovery = 15 * time.Minute
 
 // judge checks what must hold after the storm.
 func (s *storm) judge() {

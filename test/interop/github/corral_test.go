@@ -134,7 +134,7 @@ func askRunners(ctx context.Context, a asker) error {
 		return err
 	}
 	if again := a.RemoveRunner(ctx, jit.RunnerID); !github.IsNotFound(again) {
-		return fmt.Errorf("removing what is gone: %v", again)
+		return fmt.Errorf("removing what is gone: %w", again)
 	}
 	gone, err := a.Runner(ctx, jit.RunnerID)
 	if gone != nil {
