@@ -5,6 +5,7 @@ package pools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -194,6 +195,47 @@ func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
 	b.run(replacement)
 	if b.reconcile(); !strings.HasPrefix(b.readyReason(), "True") {
 		t.Errorf("once the replacement runs, ready: %s", b.readyReason())
+	}
+}
+
+// A quota on Runners themselves refuses the objects that Corral creates.
+func TestAQuotaOnRunnersIsToldAndPaced(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 2
+	b.reconcile()
+	b.snapshot.Assigned = 5
+	tries := 0
+	direct := b.Client
+	b.Client = interceptor.NewClient(direct.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*v1alpha1.Runner); ok {
+			tries++
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("exceeded quota: objects"))
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "False QuotaExceeded: ") {
+		t.Errorf("ready: %s", got)
+	}
+	if d := b.pool().Status.Decision; d == nil || d.Desired != 5 {
+		t.Errorf("decision %+v", d)
+	}
+	first := tries
+	for range 60 { // seconds
+		b.now = b.now.Add(time.Second)
+		b.reconcile()
+	}
+	if tries-first > 6 || b.lastAnnounced() > 3 {
+		t.Errorf("%d attempts in a minute, %d announced with 2 runners", tries-first, b.lastAnnounced())
+	}
+	b.Client = direct
+	b.now = b.now.Add(createRetry)
+	for range 3 {
+		b.reconcile()
+	}
+	if n := len(b.runners()); n != 5 || !strings.HasPrefix(b.readyReason(), "True") {
+		t.Errorf("%d runners once the quota is raised, ready: %s", n, b.readyReason())
 	}
 }
 

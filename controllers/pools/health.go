@@ -61,6 +61,39 @@ type healthMemory struct {
 	retried string
 	// notReady is what last kept a runner from having a pod.
 	notReady notReady
+	// refusal is the last time that a quota refused a new Runner, unless one was created since or none is missing.
+	refusal refusal
+}
+
+// refusal is when and why the API server refused a Runner; the zero value for never.
+type refusal struct {
+	at  time.Time
+	why string
+}
+
+// createRetry is the time to the next attempt to create a Runner after a quota refused one.
+const createRetry = 10 * time.Second
+
+// hold returns what a pool may do after a refusal: no jobs beyond the runners that there are, and one more runner from time to time. The time is
+// that to the next attempt; 0 when it is due.
+func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
+	h := scaling.Hold{Announce: live, Reason: fmt.Sprintf("a quota of the namespace admits %d Runners", live)}
+	if left := r.at.Add(createRetry).Sub(now); left > 0 {
+		return h, left
+	}
+	h.Create = 1
+	return h, 0
+}
+
+// after returns the refusal that is known after a pass: err is what its creations came to.
+func (r refusal) after(o observation, d *decision, err error) refusal {
+	switch {
+	case runners.IsQuota(err):
+		return refusal{at: o.now, why: err.Error()}
+	case err == nil && d != nil && (d.plan.Create > 0 || d.plan.Supply >= d.plan.Desired):
+		return refusal{}
+	}
+	return r
 }
 
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
@@ -128,6 +161,11 @@ func checkHealth(o observation, results runners.Results) health {
 	h.notReady = h.notReady.or(o.memory.health.notReady.carry(o.runners))
 	h.memory.notReady = h.notReady
 	h.lookAgain = soonest(c.next, wait)
+	if r := h.memory.refusal; !r.at.IsZero() {
+		hold, next := r.hold(o.runners.live(), o.now)
+		h.holds, h.lookAgain = append(h.holds, hold), soonest(h.lookAgain, next)
+		h.notReady = h.notReady.or(notReady{reason: v1alpha1.QuotaExceededReason, message: r.why})
+	}
 	if len(left) > 0 {
 		h.lookAgain = soonest(h.lookAgain, runners.SuspectInterval)
 	}

@@ -135,6 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err == nil {
 			o.memory.budgets, err = r.protect(ctx, o, *d)
 		}
+		if runners.IsQuota(err) {
+			err = kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "%w", err)
+		}
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)
@@ -188,6 +191,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 	if d != nil {
 		m.pacing = d.pacing
 	}
+	m.health.refusal = m.health.refusal.after(o, d, err)
 	if err == nil {
 		m.limits = d.limits
 		if key := phaseKey(d.step.State); key != phaseKey(o.pool.Status.Update) {

@@ -49,6 +49,10 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
 	markVersion(pool, o)
+	// Rules may name another time in each decision: that alone is no reason to write.
+	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
+		s.Decision = d.record
+	}
 	if err != nil {
 		return *s
 	}
@@ -61,10 +65,6 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	s.Observed = nil
 	if observes(o.pool) {
 		s.Observed = compare(d.plan.Desired, o.demand.actual)
-	}
-	// Rules may name another time in each decision: that alone is no reason to write.
-	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
-		s.Decision = d.record
 	}
 	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
