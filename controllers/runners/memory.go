@@ -235,14 +235,14 @@ func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c com
 }
 
 // end is End for those who notice at the same time that a runner is over: its job ends, and then its pod, before the cache shows what the
-// first of them did. One request is made for all, and all get its error.
+// first of them did. One request is made for all, and all get its error. It does not end with the work of the one that came first.
 func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	key := client.ObjectKeyFromObject(r)
 	_, err, _ := m.ends.Do(string(r.UID), func() (any, error) {
 		if m.isDeleted(key, r.UID) {
 			return nil, nil
 		}
-		isThere, err := deleteRunner(ctx, c, r, why)
+		isThere, err := deleteRunner(context.WithoutCancel(ctx), c, r, why)
 		if isThere {
 			m.setDeleted(key, r.UID)
 		}
