@@ -54,6 +54,17 @@ type ManagerOptions struct {
 // requestTimeout bounds a request to the API server, whose own bound is as long. Watches have none.
 const requestTimeout = time.Minute
 
+// requestClient returns the HTTP client for requests that are no watches.
+func requestClient(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = requestTimeout
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the API server: %w", err)
+	}
+	return c, nil
+}
+
 // leaseName is the name of the lease by which replicas agree on a leader.
 const leaseName = "corral.corral.dev"
 
@@ -112,11 +123,9 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	timely := rest.CopyConfig(config)
-	timely.Timeout = requestTimeout
-	requests, err := rest.HTTPClientFor(timely)
+	requests, err := requestClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the API server: %w", err)
+		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                              kube.Scheme(),
