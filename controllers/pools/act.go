@@ -98,11 +98,19 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case apierrors.IsAlreadyExists(err):
 		return nil // the cache is stale: it is there, and stays expected until it shows
 	case err != nil:
-		expected.forget(name)
+		if isRefusal(err) { // otherwise the runner may be there: the cache shows it, or the API server is asked
+			expected.forget(name)
+		}
 		return fmt.Errorf("creating a runner: %w", err)
 	}
 	createdTotal.WithLabelValues(o.key().Namespace, o.key().Name).Inc()
 	return nil
+}
+
+// isRefusal reports whether the API server answered that it did not do what was asked for.
+func isRefusal(err error) bool {
+	isAnswer := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
+	return isAnswer && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err)
 }
 
 // drainedEvent is the reason of the event about runners without a job that a pool ended.

@@ -5,6 +5,7 @@ package pools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -466,6 +467,31 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 	e.confirm(missing, nil, later.Add(askAfter))
 	if missing, _ := e.missing("", nil, later.Add(askAfter)); len(missing) != 0 {
 		t.Errorf("expected although it is gone: %v", missing)
+	}
+}
+
+// The API server created the runner, and its answer was lost while the watch is silent.
+func TestALostAnswerMakesNoSecondRunner(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 2
+	b.stale = true
+	direct := b.Client
+	b.Client = interceptor.NewClient(direct.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		err := c.Create(ctx, o, opts...)
+		if _, ok := o.(*v1alpha1.Runner); ok && err == nil {
+			err = errors.New("connection reset by peer")
+		}
+		return err
+	}})
+	for range 10 {
+		_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		b.now = b.now.Add(time.Second)
+	}
+	list := &v1alpha1.RunnerList{}
+	must(t, b.Live.List(t.Context(), list))
+	if n := len(list.Items); n != 2 {
+		t.Errorf("%d runners for 2 jobs", n)
 	}
 }
 

@@ -148,7 +148,8 @@ func (o observation) strays() []string {
 // blockedOutdated names the runners of former templates that wait for room: runners of the new one may need less, and would wait behind them.
 func (o observation) blockedOutdated(step rollout.Plan) (names []string) {
 	for _, x := range o.runners {
-		isMade := x.runner.Spec.Revision == step.Rest || x.runner.Spec.Revision == o.template.revision
+		revision := x.runner.Spec.Revision
+		isMade := revision == step.Rest || revision == o.template.revision || o.memory.health.circuits[revision].Open() // which is tried
 		if x.verdict.Blocked && !isMade && !x.isEnding() && !slices.Contains(step.End, x.runner.Name) {
 			names = append(names, x.runner.Name)
 		}

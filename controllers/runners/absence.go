@@ -42,10 +42,20 @@ func (p pass) isAbsent(known *registered) bool {
 	return known == nil || known.foreign != "" && p.runner.Spec.REST == nil
 }
 
-// runs reports whether the runner's container has started and has not ended.
+// runs reports whether the runner's container may run: it has started, or the runner has a job, which begins before the node reports the start, and
+// it has not ended.
 func (p pass) runs() bool {
 	s := &p.runner.Status
-	return s.StartedAt != nil && s.EndedAt == nil && !isDown(p.pod)
+	return (s.StartedAt != nil || p.hasOpenJob()) && s.EndedAt == nil && !isDown(p.pod)
+}
+
+// hasOpenJob reports whether the runner's pod is there and nothing shows that the runner's job is over.
+func (p pass) hasOpenJob() bool {
+	if p.pod == nil || poolstatus.HasEnded(p.pod) {
+		return false
+	}
+	job := poolstatus.LastJob(p.runner, p.pod)
+	return job != nil && !job.IsOver()
 }
 
 // isJobReported reports whether GitHub reported how the runner's only job ended.

@@ -95,6 +95,23 @@ func TestNothingFoundEndsNoDeletedRunner(t *testing.T) {
 	}
 }
 
+// A job begins before the node reports that the container started.
+func TestAJobWhoseContainerWasNotSeenIsLeft(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
+	b.restart()
+	b.delete()
+	b.breaks(nothing["an empty list"], githubsim.EndpointFindAgent)
+	b.breaks(nothing["404"], githubsim.EndpointGetAgent, githubsim.EndpointDeleteAgent)
+	for range 12 {
+		b.step(goneAfter)
+	}
+	if b.pod() == nil {
+		t.Error("a runner with a job was ended")
+	}
+}
+
 // GitHub answers 404 to everything about a runner whose container runs. Only something else than that ends its pod.
 func TestOnlyAFactEndsAPodThatRuns(t *testing.T) {
 	for name, tc := range map[string]struct {
