@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/controllers/webhooks"
 )
 
-// Defaults of the lease's times, which are those of controller-runtime.
+// The default times of the lease are the defaults of controller-runtime.
 const (
 	DefaultLeaseDuration = 15 * time.Second
 	DefaultRenewDeadline = 10 * time.Second

@@ -51,10 +51,10 @@ type ManagerOptions struct {
 	WebhookKey string
 }
 
-// requestTimeout bounds a request to the API server, whose own bound is as long. Watches have none.
+// requestTimeout bounds a request to the API server, which uses the same limit by default. Watches have no limit.
 const requestTimeout = time.Minute
 
-// requestClient returns the HTTP client for requests that are no watches.
+// requestClient returns the HTTP client for all requests except watches.
 func requestClient(config *rest.Config) (*http.Client, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout

@@ -219,8 +219,8 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	return v
 }
 
-// contradicts reports whether an answer of GitHub to a client of the connection contradicts what it said of the credentials: a refusal of good ones,
-// or a success with those that it refused.
+// contradicts reports whether a later call contradicts the last verification: GitHub refused credentials that it had accepted, or accepted
+// credentials that it had refused.
 func (r *Reconciler) contradicts(key string, last verification) bool {
 	if last.refusals == 0 {
 		return r.Connections.Refused(key).After(last.at)
@@ -245,7 +245,7 @@ func (v *verification) pace() {
 	}
 }
 
-// refusalPause is the time to the next verification after some refusals in a row and one more.
+// refusalPause returns the pause before the next verification, given the number of earlier refusals in a row.
 func refusalPause(refusals int) time.Duration {
 	pause := refusalMin
 	for range refusals {

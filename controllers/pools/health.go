@@ -74,8 +74,8 @@ type refusal struct {
 // createRetry is the time to the next attempt to create a Runner after a quota refused one.
 const createRetry = 10 * time.Second
 
-// hold returns what a pool may do after a refusal: no jobs beyond the runners that there are, and one more runner from time to time. The time is
-// that to the next attempt; 0 when it is due.
+// hold limits the pool after a refusal to as many jobs as it has runners, and to one attempt to create another runner per createRetry. It also
+// returns the time until that attempt; 0 when it is due.
 func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
 	h := scaling.Hold{Announce: live, Reason: fmt.Sprintf("a quota of the namespace admits %d Runners", live)}
 	if left := r.at.Add(createRetry).Sub(now); left > 0 {
@@ -85,7 +85,7 @@ func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
 	return h, 0
 }
 
-// after returns the refusal that is known after a pass: err is what its creations came to.
+// after returns the refusal to remember after a pass. err is the error of the pass.
 func (r refusal) after(o observation, d *decision, err error) refusal {
 	switch {
 	case runners.IsQuota(err):

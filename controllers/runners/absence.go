@@ -115,8 +115,10 @@ func (p pass) awaitAbsence(ctx context.Context, gh registrar, state poolstatus.A
 		err := gh.check(ctx)
 		isSetGone := github.IsNotFound(err)
 		if err != nil && (!isSetGone || p.runs()) {
-			if err = p.withoutRights(state, err); isSetGone {
+			if isSetGone {
 				err = p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, "GitHub knows neither the runner nor its scale set")
+			} else {
+				err = p.withoutRights(state, err)
 			}
 			p.memory.absence = absence{next: p.Now().Add(absentLook), why: err}
 			return err
