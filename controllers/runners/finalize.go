@@ -243,6 +243,9 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 
 // knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
 func (p pass) knownID(ctx context.Context) (int64, error) {
+	if p.memory.registered && p.memory.unstored != nil {
+		return p.memory.unstored.RunnerID, nil
+	}
 	if p.memory.registered {
 		return p.memory.registration, nil
 	}
