@@ -18,6 +18,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/apiproxy"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
@@ -112,5 +114,65 @@ func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	if n := w.GitHub.Report().RunnersMade; n > jobs {
 		t.Errorf("%d runners were registered for %d jobs", n, jobs)
 	}
+	w.cleanUp(t, namespace)
+}
+
+// A quota admits three Runners. Jobs that GitHub assigned before wait, and are neither lost nor forgotten.
+func TestAQuotaOnRunnersIsTold(t *testing.T) {
+	const namespace, jobs, admitted = "quota-on-runners", 10, 3
+	w := newStory(t, namespace)
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	proxy := w.throughProxy(t)
+	pool := newPool(namespace, "linux", "acme", atMost(jobs))
+	must(t, w.Client.Create(t.Context(), pool))
+	w.listens(t, namespace, 1)
+	more := proxy.Inject(apiproxy.Fault{
+		Kind: apiproxy.Refuse, Verbs: []apiproxy.Verb{apiproxy.Create}, Resource: "runners", Skip: admitted,
+		Answer: &apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "runners"}, "x", errors.New("exceeded quota: few")).ErrStatus,
+	})
+	ids := w.addJobs(t, namespace+"-org", "linux", jobs, harness.LongJob)
+	w.turns(t, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.QuotaExceededReason)
+	eventually(t, func(ctx context.Context) error {
+		must(t, w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+		if d := pool.Status.Decision; d == nil || d.Desired != jobs || d.Announced != admitted || pool.Status.Runners.Busy != admitted {
+			return fmt.Errorf("%d runners are busy, decided is %+v", pool.Status.Runners.Busy, d)
+		}
+		return nil
+	})
+	more()
+	harness.CutShort(t, w.GitHub, ids...)
+	w.allDone(t, ids)
+	w.cleanUp(t, namespace)
+}
+
+// GitHub refuses good credentials for a while.
+func TestAPassingRefusalOfCredentialsIsWithdrawn(t *testing.T) {
+	const namespace = "passing-refusal"
+	w := newStory(t, namespace)
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
+	w.controller(t)
+	pool := newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
+	must(t, w.Client.Create(t.Context(), pool))
+	w.turns(t, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, "")
+	for _, endpoint := range []githubsim.Endpoint{githubsim.EndpointOrg, githubsim.EndpointRunnerGroups, githubsim.EndpointRegistrationToken, githubsim.EndpointRunnerRegistration, githubsim.EndpointUser} {
+		w.GitHub.AddFault(githubsim.Fault{Endpoint: endpoint, Status: 401})
+	}
+	w.GitHub.ExpireAdminTokens()
+	w.GitHub.ExpireQueueTokens()
+	w.addJobs(t, namespace+"-org", "linux", 1, 50*time.Millisecond) // ends the poll that is held
+	connection := &v1alpha1.GitHubConnection{}
+	says := func(want metav1.ConditionStatus) {
+		eventually(t, func(ctx context.Context) error {
+			must(t, w.Client.Get(ctx, key(namespace, "acme"), connection))
+			if c := conditions.Get(connection, v1alpha1.ReadyCondition); c.Status != want {
+				return fmt.Errorf("Ready is %+v", c)
+			}
+			return nil
+		})
+	}
+	says(metav1.ConditionFalse)
+	w.GitHub.ClearFaults()
+	says(metav1.ConditionTrue)
+	w.allDone(t, w.addJobs(t, namespace+"-org", "linux", 1, 50*time.Millisecond))
 	w.cleanUp(t, namespace)
 }
