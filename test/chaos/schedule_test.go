@@ -32,6 +32,8 @@ const (
 	longestGitHub  = 12 * time.Second // of a fault
 	longestOutage  = 8 * time.Second  // of a token that is revoked
 	longestNodeOut = 15 * time.Second
+	most           = 6  // runners of a pool
+	retries        = 24 // of a pool in a storm, for faults that strike no pods
 )
 
 func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
@@ -86,6 +88,9 @@ func plan(seed uint64, namespace string) schedule {
 	p.nodes()
 	p.kills()
 	p.jobs()
+	for range apiFaults {
+		p.apiFault()
+	}
 	slices.SortStableFunc(p.steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return p.schedule
 }

@@ -36,6 +36,7 @@ type storm struct {
 	api       *apiproxy.Proxy // between the controller and the API server
 	log       *eventLog
 	pulse     pulse
+	attempts  attempts
 	startup   time.Duration // the deadline of the pools' runners
 
 	running    sync.WaitGroup // what the schedule started
@@ -100,6 +101,7 @@ func (s *storm) startNodes() {
 		StartDelay: 100 * time.Millisecond,
 		OnFault: func(pod *corev1.Pod, m nodeplay.FaultKind) {
 			s.log.add(pod.Labels[v1alpha1.PoolLabel], "pod", "%s: %s", pod.Name, m)
+			s.attempts.strike(pod.Labels[v1alpha1.PoolLabel], m)
 			s.github.Excuse(pod.Name)
 		},
 	})
@@ -132,7 +134,7 @@ func wanted(i int) int { return i % 3 }
 // pool has short deadlines, and a cache if it is one of two in five; two of three keep runners idle, one of these two by its minimum.
 func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
-	p.Spec.Scale.Max, p.Spec.Cache = new(int32(6)), cacheOf(i)
+	p.Spec.Scale.Max, p.Spec.Cache = new(int32(most)), cacheOf(i)
 	switch wanted(i) {
 	case 1:
 		p.Spec.Scale.Min = new(int32(1))
@@ -210,6 +212,7 @@ func (s *storm) later(after time.Duration, do func()) {
 func (s *storm) calm() {
 	s.github.ClearFaults()
 	s.node.ClearFaults()
+	s.api.ClearFaults()
 	if err := s.node.ReturnAll(s.Context()); err != nil {
 		s.Error(err)
 	}
