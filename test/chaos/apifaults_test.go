@@ -53,14 +53,14 @@ func (p *planner) apiFault() {
 	if p.IntN(2) == 0 && f.Kind != apiproxy.Cut {
 		f.Probability = float64(1+p.IntN(9)) / 10
 	}
-	from, lasts := p.moment(), p.between(time.Second, longestAPI)
+	from, lasts, replica := p.moment(), p.between(time.Second, longestAPI), p.replica()
 	if f.Kind == apiproxy.Cut {
 		lasts = p.between(time.Second, longestOutage)
 	}
 	p.add(from, func(_ context.Context, s *storm) {
-		remove := s.api.Inject(f)
+		remove := s.replicas[replica].api.Inject(f)
 		s.later(min(lasts, duration-from), remove)
-	}, "the API server for %s: %s", lasts, describe(f))
+	}, "the API server of controller %d for %s: %s", replica, lasts, describe(f))
 }
 
 // describe says what a fault does.

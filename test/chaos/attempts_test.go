@@ -97,7 +97,7 @@ func (s *storm) attempted() {
 		for _, n := range t.struck {
 			strikes += n
 		}
-		if n, needed := len(t.names), jobs[pool]+most+strikes; n > 2*needed+retries {
+		if n, needed := len(t.names), jobs[pool]+most+strikes; n > 2*needed+retries*s.storms {
 			s.complain("%s made %d runners; it had %d jobs, and %d of its pods were struck", pool, n, jobs[pool], strikes)
 		}
 		if t.longOn > excess && !strings.HasPrefix(pool, staying) {
