@@ -278,14 +278,7 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 		}
 	}
 	for revision, c := range circuits {
-		worked, ok := results.Worked[revision]
-		if ok && numberOf(names, worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
-			c.Rounds = scaling.Rounds{}
-		}
-		if ok && c.IsNewer(worked.Began) || o.succeeded(c) {
-			c = c.Succeeded()
-		}
-		circuits[revision] = c
+		circuits[revision] = o.afterSuccesses(c, results.Worked[revision])
 	}
 	return circuits
 }
@@ -302,6 +295,17 @@ func recalled(o observation, revision string) scaling.Circuit {
 		last = s.Failures[i].Time.Time // the condition has been so since the third
 	}
 	return scaling.Recall(revision, c.Message, last)
+}
+
+// afterSuccesses returns a circuit after what its runners did well. Worked is the last of them that got a job.
+func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
+	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
+		c.Rounds = scaling.Rounds{}
+	}
+	if !worked.Began.IsZero() && c.IsNewer(worked.Began) || o.succeeded(c) {
+		c = c.Succeeded()
+	}
+	return c
 }
 
 // isRoundOver reports whether a runner that was made after the last failed round has a job, or waits for one in good health.
