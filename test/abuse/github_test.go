@@ -445,7 +445,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.useToken(token)
 	pool := s.listening("linux")
 	long := s.addJobs("linux", 1, harness.LongJob)
-	s.hasBusy("linux", 1) // the message about its start has come
+	s.hasBusy("linux", 1)                             // the message about its start has come
 	eventually(s.T, func(ctx context.Context) error { // which is told, too
 		must(s.T, w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool))
 		if pool.Status.RunnerVersion == nil {
