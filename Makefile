@@ -87,7 +87,7 @@ chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one t
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
 
 .PHONY: failover
-failover: ## Two replicas for MINUTES (30) of storms from the first of SEEDS on, each with a leader that is stopped for longer than its lease. For a night.
+failover: ## Two replicas through storms for MINUTES (30), beginning with the first of SEEDS. In each storm one replica is stopped for longer than its lease. For nightly runs.
 	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) CORRAL_FAILOVER_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 180m -run TestFailover -v ./test/chaos
 

@@ -72,8 +72,9 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); failing(d.circuit) != "" {
-		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: failing(d.circuit)}
+	in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds)
+	if why := failing(d.circuit); why != "" {
+		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: why}
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
@@ -135,7 +136,7 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// failing says that runners fail time and again; "" if they don't.
+// failing returns why the pool's runners keep failing; "" if they do not.
 func failing(c scaling.Circuit) string {
 	switch {
 	case c.Open():

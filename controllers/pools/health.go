@@ -297,9 +297,9 @@ func recalled(o observation, revision string) scaling.Circuit {
 	return scaling.Recall(revision, c.Message, last)
 }
 
-// afterSuccesses returns a circuit after what its runners did well. Worked is the last of them that got a job.
+// afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last one that got a job.
 func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
-	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
+	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.hasNewSuccess(c) {
 		c.Rounds = scaling.Rounds{}
 	}
 	if !worked.Began.IsZero() && c.IsNewer(worked.Began) || o.succeeded(c) {
@@ -308,21 +308,25 @@ func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) sc
 	return c
 }
 
-// isRoundOver reports whether a runner that was made after the last failed round has a job, or waits for one in good health.
-func (o observation) isRoundOver(c scaling.Circuit) bool {
+// hasNewSuccess reports whether a runner that was created after the last failed round has a job, or has waited for one long enough.
+func (o observation) hasNewSuccess(c scaling.Circuit) bool {
 	names := stem(o.pool.Name, o.pool.UID)
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
-		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x)
-		return isWell && x.runner.Spec.Revision == c.Revision && numberOf(names, x.runner.Name) > c.Rounds.Issued
+		return numberOf(names, x.runner.Name) > c.Rounds.Issued && o.hasSucceeded(c, x)
 	})
+}
+
+// hasSucceeded reports whether a runner of the circuit's revision has a job, or has waited for one long enough.
+func (o observation) hasSucceeded(c scaling.Circuit, x observed) bool {
+	state := x.verdict.State
+	return x.runner.Spec.Revision == c.Revision && (state == v1alpha1.RunnerBusy || state == v1alpha1.RunnerIdle && o.isWell(c, x))
 }
 
 // succeeded reports whether a runner of the circuit's template got a job since the last
 // failure, or waits for one in good health.
 func (o observation) succeeded(c scaling.Circuit) bool {
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
-		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x)
-		return isWell && x.runner.Spec.Revision == c.Revision && c.IsNewer(x.verdict.Since)
+		return o.hasSucceeded(c, x) && c.IsNewer(x.verdict.Since)
 	})
 }
 
@@ -410,7 +414,7 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 	return notReady{}, wait
 }
 
-// rounds are the failed rounds of the revisions that runners are made from.
+// rounds returns the failed rounds by revision, without the revisions that have none.
 func (h health) rounds() map[string]scaling.Rounds {
 	rounds := map[string]scaling.Rounds{}
 	for revision, c := range h.memory.circuits {

@@ -277,7 +277,7 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now), o.now)
 }
 
-// startup is how long a runner of a revision may take to start.
+// startup returns the startup deadline of a revision's runners.
 func (o observation) startup(revision string) time.Duration {
 	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
 }

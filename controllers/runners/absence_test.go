@@ -222,14 +222,20 @@ func TestAForgedIDIsNotSent(t *testing.T) {
 	}
 }
 
-// GitHub answers 404 as well to credentials that lost their rights. That isn't absence, however long it lasts.
-func TestLostRightsAreNoAbsence(t *testing.T) {
+// newDeletedRESTBench returns a bench whose runner has a job and was deleted.
+func newDeletedRESTBench(t *testing.T) *bench {
 	b := newRESTBench(t)
 	b.running()
 	b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
 	b.reconcile()
 	b.delete()
 	b.now = b.runner().DeletionTimestamp.Time
+	return b
+}
+
+// GitHub answers 404 as well to credentials that lost their rights. That isn't absence, however long it lasts.
+func TestLostRightsAreNoAbsence(t *testing.T) {
+	b := newDeletedRESTBench(t)
 	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner, githubsim.EndpointRunners)
 	b.passes(120, connectionRetry)
 	if n := b.asked(githubsim.EndpointDeleteRunner); n > 11 {
@@ -245,14 +251,9 @@ func TestLostRightsAreNoAbsence(t *testing.T) {
 	}
 }
 
-// GitHub's list has a runner whose id GitHub says it does not know: that isn't absence, however long it lasts.
+// A request by id returns 404 although GitHub lists the runner.
 func TestARunnerInTheListIsNotAbsent(t *testing.T) {
-	b := newRESTBench(t)
-	b.running()
-	b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
-	b.reconcile()
-	b.delete()
-	b.now = b.runner().DeletionTimestamp.Time
+	b := newDeletedRESTBench(t)
 	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner)
 	b.passes(60, absentLook)
 	b.passes(1, connectionRetry)

@@ -353,7 +353,7 @@ func (p pass) deletePod(ctx context.Context) error {
 	if pod.DeletionTimestamp.IsZero() && !p.Memory.isPodDeleted(client.ObjectKeyFromObject(pod), pod.UID) {
 		err := p.Client.Delete(ctx, pod, only)
 		if apierrors.IsConflict(err) {
-			return kube.Progress(busyRetry, "its pod changed: it may register itself") // its watch wakes the runner
+			return kube.Progress(busyRetry, "its pod changed: it may register itself") // a change of the pod triggers an earlier attempt
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)

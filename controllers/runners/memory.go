@@ -81,7 +81,7 @@ type runnerMemory struct {
 	uid          types.UID
 	registration int64 // its id on GitHub; 0 until registered
 	registered   bool  // by this process, which knows what is registered
-	// unstored is a registration, or a token for one, whose Secret could not be created yet; nil for none.
+	// unstored is a registration or registration token whose Secret could not be created yet. It may be nil.
 	unstored   *github.JIT
 	starting   bool // registered, and without a pod yet; guarded by Memory
 	pod        podMemory
@@ -145,13 +145,13 @@ type Failure struct {
 // Results holds the failures and successes of a pool's runners since its last pass.
 type Results struct {
 	Failures []Failure
-	// Worked holds, by revision, the last runner that got a job.
+	// Worked holds the last runner of each revision that got a job.
 	Worked map[string]Worked
 	// Missed says which runner started without a claim of the cache last, and why; "" for none.
 	Missed string
 }
 
-// Worked is a runner that got a job, and when that began.
+// Worked names a runner that got a job, and when the job began.
 type Worked struct {
 	Runner string
 	Began  time.Time
@@ -474,7 +474,7 @@ func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Work
 	}
 }
 
-// SetPatience notes how patient a pool is with the start of its runners, by revision; nil for as patient as its deadlines say.
+// SetPatience stores the failed rounds of a pool by revision. They extend the startup deadlines of its runners.
 func (m *Memory) SetPatience(pool types.NamespacedName, rounds map[string]scaling.Rounds) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -485,7 +485,7 @@ func (m *Memory) SetPatience(pool types.NamespacedName, rounds map[string]scalin
 	}
 }
 
-// startup is how long a runner of a pool's revision may take to start that has a deadline.
+// startup returns the startup deadline of a pool's revision after its failed rounds; deadline is the configured one.
 func (m *Memory) startup(pool types.NamespacedName, revision string, deadline time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -306,7 +306,7 @@ func (p pass) githubOutcome(err error) error {
 	return answerError{github.Summary(err)} // without the ids of the request: a message that is new each time would be written
 }
 
-// answerError is an answer of GitHub that is no refusal.
+// answerError is an error answer of GitHub that is neither an outage nor a refusal.
 type answerError struct{ summary string }
 
 func (e answerError) Error() string { return e.summary }

@@ -4,17 +4,25 @@
 package runners
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
@@ -56,5 +64,69 @@ func TestARunnerWhosePoolWasDeletedIsNoTrouble(t *testing.T) {
 	b.reconcile()
 	if c := conditions.Get(b.runner(), v1alpha1.ReadyCondition); c.Status != metav1.ConditionUnknown || c.Message != "its RunnerPool was deleted; it ends, too" {
 		t.Errorf("ready: %+v", c)
+	}
+}
+
+// While the API server rejects the Secret, the registration is kept, and its cause is reported.
+func TestASecretThatIsRefused(t *testing.T) {
+	secrets := schema.GroupResource{Resource: "secrets"}
+	for name, tc := range map[string]struct {
+		err    error
+		reason string
+		cause  v1alpha1.RunnerCause
+	}{
+		"by a quota":           {apierrors.NewForbidden(secrets, "x", errors.New("exceeded quota: few")), v1alpha1.QuotaExceededReason, v1alpha1.CauseQuota},
+		"by a webhook":         {apierrors.NewForbidden(secrets, "x", errors.New("denied the request")), v1alpha1.SecretRefusedReason, v1alpha1.CauseRefused},
+		"by an internal error": {apierrors.NewInternalError(errors.New("etcd")), "", ""},
+		"by a lost connection": {errors.New("connection reset by peer"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			direct := b.Client
+			b.Client = interceptor.NewClient(direct.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, ok := o.(*corev1.Secret); ok {
+					return tc.err
+				}
+				return c.Create(ctx, o, opts...)
+			}})
+			for range 4 {
+				b.step(refusalRetry)
+			}
+			if n := b.asked(githubsim.EndpointJITConfig); n != 1 || b.pod() != nil {
+				t.Errorf("%d registrations", n)
+			}
+			if r := b.runner(); r.Status.Cause != tc.cause || tc.reason != "" && conditions.GetReason(r, v1alpha1.ReadyCondition) != tc.reason {
+				t.Errorf("cause %q, reason %q", r.Status.Cause, conditions.GetReason(r, v1alpha1.ReadyCondition))
+			}
+			b.Client = direct
+			b.step(refusalRetry)
+			if n := b.asked(githubsim.EndpointJITConfig); n != 1 || b.pod() == nil {
+				t.Errorf("once the Secret is accepted: %d registrations, pod %v", n, b.pod())
+			}
+		})
+	}
+}
+
+// A runner ends before its Secret could be created.
+func TestARegistrationWithoutASecretIsRemoved(t *testing.T) {
+	for name, restarts := range map[string]bool{"by the process that made it": false, "after a restart": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, ok := o.(*corev1.Secret); ok {
+					return errors.New("connection reset by peer")
+				}
+				return c.Create(ctx, o, opts...)
+			}})
+			b.step(0)
+			if restarts {
+				b.restart()
+			}
+			b.delete()
+			b.step(time.Second)
+			if b.registered() != 0 || b.runner() != nil {
+				t.Errorf("%d registrations are left, runner %+v", b.registered(), b.runner())
+			}
+		})
 	}
 }

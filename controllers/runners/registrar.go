@@ -180,7 +180,7 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	if id != 0 {
 		known, err = s.gh.Runner(ctx, id)
 	}
-	if err == nil && known == nil { // the list may have a runner although GitHub does not know its id
+	if err == nil && known == nil { // GitHub may list a runner although a request by its id returns 404
 		known, err = s.byName(ctx)
 	}
 	if err != nil || known == nil || id != 0 && known.ID != id {
@@ -211,7 +211,7 @@ func (s byREST) check(ctx context.Context) error {
 	return err
 }
 
-// byName looks for the runner in the list; nil if it isn't there.
+// byName finds the runner in GitHub's list. It returns nil if the list does not have it.
 func (s byREST) byName(ctx context.Context) (*rest.Runner, error) {
 	known, err := s.gh.RunnerByName(ctx, s.name)
 	if github.IsNotFound(err) {

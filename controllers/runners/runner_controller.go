@@ -297,7 +297,7 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 		return "" // nothing is amiss, or with nobody but who made it
 	}
 	switch kube.ReasonOf(startErr, "") {
-	case "": // what GitHub answers, or trouble with the API server, which is nobody's fault
+	case "": // an error answer of GitHub, or a failed request to the API server, which has no cause of its own
 		if !errors.As(startErr, new(answerError)) {
 			return ""
 		}

@@ -55,7 +55,8 @@ type Record struct {
 	// Open is true when they are so many, of whatever permanent cause, that no runners of
 	// the revision are made; Probe when one may be tried now nevertheless.
 	Open, Probe bool
-	// Paced is true while no runner of the revision may be made, because the last ones failed for causes that are not the template's.
+	// Paced is true while the pool waits before it creates more runners of the revision, because the last ones failed for causes that are
+	// not the template's fault.
 	Paced bool
 	// First and Last are when the first and the last of them failed; zero if none did.
 	First, Last time.Time

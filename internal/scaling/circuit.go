@@ -34,7 +34,7 @@ type Circuit struct {
 	// Owned are those of them whose cause is the template's own: not one of the network
 	// between the runner and GitHub.
 	Owned int
-	// Rounds paces the template's runners while they fail for other causes.
+	// Rounds counts failures for causes that are not permanent.
 	Rounds Rounds
 }
 

@@ -12,30 +12,31 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// The waits between rounds: the first round that failed is repeated at once, the next after RoundMin, doubling to RoundMax.
+// The first failed round is repeated immediately. The wait before the next one is roundMin, and doubles with each further failed round up to roundMax.
 const (
-	RoundMin = 5 * time.Second
-	RoundMax = 5 * time.Minute
+	roundMin = 5 * time.Second
+	roundMax = 5 * time.Minute
 )
 
-// PatienceMax is the longest startup deadline that Patience makes of a shorter one.
+// PatienceMax is the longest startup deadline that Patience returns, unless the configured deadline is longer.
 const PatienceMax = time.Hour
 
-// Rounds paces the attempts to make runners of one template while they fail for causes that are not the template's, such as nodes
-// that refuse pods: a Circuit does not count those. A round is all runners that were made before its first failure was noticed. The
-// zero value paces nothing.
+// Rounds limits how often runners of one template are created while they fail for causes that are not the template's fault, such as nodes
+// that reject pods. A Circuit does not count those causes. One round consists of all runners that were created before its first failure was
+// noticed. The zero value limits nothing.
 type Rounds struct {
-	// Count is how many rounds in a row failed, without a runner that did well.
+	// Count is the number of consecutive failed rounds.
 	Count int
-	// Issued is the highest number that a runner had when the last round was counted. Runners with higher numbers are of the next round.
+	// Issued is the highest runner number that existed when the last round was counted. Higher numbers belong to the next round.
 	Issued int64
-	// Last is when the last failure was, and Cause and Message say what it was.
+	// Last is the time of the last failure. Cause and Message describe it.
 	Last    time.Time
 	Cause   v1alpha1.RunnerCause
 	Message string
 }
 
-// Failed counts the failure of the runner with a number. Issued is the highest number that a runner has by now.
+// Failed counts the failure of one runner. number is the number in its name, and issued the highest runner number so far. Permanent causes
+// are left to the Circuit.
 func (r Rounds) Failed(number, issued int64, cause v1alpha1.RunnerCause, message string, at time.Time) Rounds {
 	if cause.Permanent() {
 		return r
@@ -51,26 +52,26 @@ func (r Rounds) Failed(number, issued int64, cause v1alpha1.RunnerCause, message
 	return r
 }
 
-// Open reports whether so many rounds failed that the pool is not healthy.
+// Open reports whether enough rounds failed to call the pool unhealthy.
 func (r Rounds) Open() bool { return r.Count >= Tolerated }
 
-// wait is the time from the last failure to the next round.
+// wait returns the time between the last failure and the next round.
 func (r Rounds) wait() time.Duration {
 	if r.Count < 2 {
 		return 0
 	}
-	return min(RoundMax, RoundMin<<min(r.Count-2, 10))
+	return min(roundMax, roundMin<<min(r.Count-2, 10))
 }
 
-// next is when the next round begins.
+// next returns when the next round starts.
 func (r Rounds) next() time.Time { return r.Last.Add(r.wait()) }
 
-// Left is the time until the next round; 0 if runners may be made now.
+// Left returns the time until the next round; 0 if runners may be created now.
 func (r Rounds) Left(now time.Time) time.Duration { return max(0, r.next().Sub(now)) }
 
-// Hold limits the pool to the jobs that its live runners can take and, once the next round is due, to one job more: without any job
-// a pool at zero would never try again. Runners are made only when the next round is due, and then all that are missing: if only one
-// was tried at a time, a single broken node could attract each of them. It returns false if nothing is to be held back.
+// Hold limits a pool that waits for its next round to the jobs that its live runners can take. When the round is due, the pool accepts one
+// more job, because a pool without runners would otherwise never try again. The round then creates all missing runners: single runners could
+// all land on the same broken node. Hold returns false if there is nothing to limit.
 func (r Rounds) Hold(live int32, now time.Time) (Hold, bool) {
 	if r.wait() == 0 {
 		return Hold{}, false
@@ -81,8 +82,8 @@ func (r Rounds) Hold(live int32, now time.Time) (Hold, bool) {
 	return Hold{Announce: live + 1, Create: math.MaxInt32, Reason: r.String()}, true
 }
 
-// Patience is the startup deadline of the next round: twice as long for each round whose runners did not start in time, up to
-// PatienceMax. Otherwise no runner would ever start where starting takes longer than the deadline.
+// Patience returns the startup deadline of the next round. It doubles with each consecutive round whose runners did not start in time, up to
+// PatienceMax. With a constant deadline, runners that need longer would never start.
 func (r Rounds) Patience(deadline time.Duration) time.Duration {
 	switch r.Cause {
 	case v1alpha1.CauseSlow, v1alpha1.CauseUnschedulable, v1alpha1.CauseGitHub:
@@ -91,10 +92,7 @@ func (r Rounds) Patience(deadline time.Duration) time.Duration {
 	return deadline
 }
 
-// Row says what failed, in a sentence without a full stop.
-func (r Rounds) Row() string {
-	return fmt.Sprintf("%d attempts in a row gave no runner (%s: %s)", r.Count, r.Cause, r.Message)
+// String describes the failures and the next round. The text changes only when another runner fails.
+func (r Rounds) String() string {
+	return fmt.Sprintf("%d attempts in a row produced no working runner (%s: %s); %s", r.Count, r.Cause, r.Message, wording.NextTry(r.next()))
 }
-
-// String says what is amiss, in words that change only with a failure.
-func (r Rounds) String() string { return r.Row() + "; " + wording.NextTry(r.next()) }

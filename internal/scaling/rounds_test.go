@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// causes lists the causes that the API declares.
+// causes returns the RunnerCause values of the CRD, so that a new cause is tested as well.
 func causes(t *testing.T) (causes []v1alpha1.RunnerCause) {
 	t.Helper()
 	text, err := os.ReadFile("../../charts/corral/files/crds/corral.dev_runners.yaml")
@@ -41,8 +41,8 @@ func causes(t *testing.T) (causes []v1alpha1.RunnerCause) {
 	return causes
 }
 
-// paceOf plays a pool that wants one runner, each of which fails at once for a cause, and returns when runners were made.
-func paceOf(cause v1alpha1.RunnerCause, until time.Duration) (made []time.Duration) {
+// attemptsOf simulates a pool that needs one runner and whose runners all fail at once. It returns when the pool creates them.
+func attemptsOf(cause v1alpha1.RunnerCause, until time.Duration) (made []time.Duration) {
 	start := time.Unix(1_000_000, 0)
 	circuit, rounds := scaling.Circuit{}, scaling.Rounds{}
 	for now := start; now.Before(start.Add(until)); {
@@ -66,7 +66,7 @@ func paceOf(cause v1alpha1.RunnerCause, until time.Duration) (made []time.Durati
 func TestNoCauseIsRepeatedAtFullSpeed(t *testing.T) {
 	for _, cause := range causes(t) {
 		t.Run(string(cause), func(t *testing.T) {
-			made := paceOf(cause, 20*time.Minute)
+			made := attemptsOf(cause, 20*time.Minute)
 			within := func(from, to time.Duration) int {
 				return len(slices.DeleteFunc(slices.Clone(made), func(at time.Duration) bool { return at < from || at >= to }))
 			}
@@ -87,7 +87,7 @@ func TestRounds(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	var r scaling.Rounds
-	for n := range int64(20) { // one round: its runners fail together, the first ones are replaced meanwhile
+	for n := range int64(20) { // one round, whose first runners are replaced while the others fail
 		r = r.Failed(n+1, 20+n, v1alpha1.CauseRemoved, "gone", at(int(n)))
 	}
 	if _, holds := r.Hold(3, at(19)); r.Count != 1 || r.Issued != 20 || holds {

@@ -445,8 +445,8 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.useToken(token)
 	pool := s.listening("linux")
 	long := s.addJobs("linux", 1, harness.LongJob)
-	s.hasBusy("linux", 1)                             // the message about its start has come
-	eventually(s.T, func(ctx context.Context) error { // which is told, too
+	s.hasBusy("linux", 1)
+	eventually(s.T, func(ctx context.Context) error { // corral explain shows the version
 		must(s.T, w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool))
 		if pool.Status.RunnerVersion == nil {
 			return errors.New("the runner's version is not known yet")

@@ -22,6 +22,7 @@ var testName = regexp.MustCompile("`(Test\\w+)`")
 var elsewhere = []string{
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestGitHubFindsNothing",
 	"TestPodsThatAreSlowerThanTheirDeadline", "TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly", "TestRefusedSecretsCostOneRegistrationEach",
+	"TestAQuotaOnRunnersIsTold", "TestAPassingRefusalOfCredentialsIsWithdrawn",
 	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
 }
 

@@ -20,10 +20,10 @@ const (
 	longestAPI = 12 * time.Second
 )
 
-// written are what the controller writes.
+// written are the resources that the controller writes.
 var written = []string{"runners", "pods", "secrets", "scalesets"}
 
-// apiFault spoils requests to the API server, or watches, for a while.
+// apiFault disturbs requests to the API server, or watches, for a while.
 func (p *planner) apiFault() {
 	f := apiproxy.Fault{Resource: pick(p, written), Seed: p.Uint64()}
 	change := []apiproxy.Verb{pick(p, []apiproxy.Verb{apiproxy.Create, apiproxy.Patch, apiproxy.Delete})}
@@ -36,7 +36,7 @@ func (p *planner) apiFault() {
 		f.Kind, f.Verbs = apiproxy.Refuse, change
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: f.Resource}, "x", errors.New("somebody took the right away")).ErrStatus
 		f.Answer = &forbidden
-		if change[0] == apiproxy.Create { // the pod's or the Secret's template would be to blame
+		if change[0] == apiproxy.Create { // any other refusal of a pod or Secret counts as the template's fault
 			f.Answer.Message = "exceeded quota: few"
 		}
 	case 3:
@@ -63,7 +63,7 @@ func (p *planner) apiFault() {
 	}, "the API server of controller %d for %s: %s", replica, lasts, describe(f))
 }
 
-// describe says what a fault does.
+// describe returns a fault in one line.
 func describe(f apiproxy.Fault) string {
 	text := fmt.Sprintf("%s %v %s", f.Kind, f.Verbs, f.Resource)
 	if f.Answer != nil {

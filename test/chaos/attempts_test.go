@@ -13,38 +13,38 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// excess is how long a pool may have more live Runners than its max: that a Runner failed is written a while after another took its place.
-const excess = 30 * time.Second
+// maxExcess is how long a pool may show more live Runners than its max. The status of a failed Runner is written after its replacement exists.
+const maxExcess = 30 * time.Second
 
-// attempts is what the Runners of the pools show about how often, and how many at once, the controller makes them.
+// attempts records how many Runners the controller creates for each pool, in total and at once.
 type attempts struct {
 	mu    sync.Mutex
-	pools map[string]*tried
+	pools map[string]*poolAttempts
 }
 
-// tried is about one pool.
-type tried struct {
-	names  map[string]bool // of all its Runners
-	live   map[string]bool // of those that are neither over nor being ended
-	over   time.Time       // since when too many are live; zero while they aren't
-	longOn time.Duration   // for how long at most too many were live
-	causes map[v1alpha1.RunnerCause]string
-	struck map[nodeplay.FaultKind]int // pods
+// poolAttempts is the record of one pool.
+type poolAttempts struct {
+	names   map[string]bool // all its Runners
+	live    map[string]bool // its Runners that have not ended and are not being deleted
+	over    time.Time       // when the pool began to have too many live Runners; zero if it has not
+	longest time.Duration   // the longest time with too many live Runners
+	causes  map[v1alpha1.RunnerCause]string
+	struck  map[nodeplay.FaultKind]int // number of pods
 }
 
-func (a *attempts) of(pool string) *tried {
+func (a *attempts) of(pool string) *poolAttempts {
 	if a.pools == nil {
-		a.pools = map[string]*tried{}
+		a.pools = map[string]*poolAttempts{}
 	}
 	if a.pools[pool] == nil {
-		a.pools[pool] = &tried{
+		a.pools[pool] = &poolAttempts{
 			names: map[string]bool{}, live: map[string]bool{}, causes: map[v1alpha1.RunnerCause]string{}, struck: map[nodeplay.FaultKind]int{},
 		}
 	}
 	return a.pools[pool]
 }
 
-// see takes in a Runner as a watch shows it.
+// see records the state of a Runner that a watch delivers.
 func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,23 +58,24 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 		t.causes[r.Status.Cause] = r.Name + ": " + r.Status.Reason
 	}
 	switch {
-	case len(t.live) <= most:
+	case len(t.live) <= maxRunners:
 		t.over = time.Time{}
 	case t.over.IsZero():
 		t.over = now
 	default:
-		t.longOn = max(t.longOn, now.Sub(t.over))
+		t.longest = max(t.longest, now.Sub(t.over))
 	}
 }
 
-// strike takes in that a fault struck a pod of a pool.
+// strike records that a fault hit a pod of a pool.
 func (a *attempts) strike(pool string, kind nodeplay.FaultKind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.of(pool).struck[kind]++
 }
 
-// origins are the faults of pods that alone lead to a cause. Other causes may come from GitHub, the API server or a slow machine.
+// origins lists the only pod faults that may lead to a cause. The causes that it does not list may also come from GitHub, the API server or a slow
+// machine.
 var origins = map[v1alpha1.RunnerCause][]nodeplay.FaultKind{
 	v1alpha1.CauseImagePull: {nodeplay.ImageRefused},
 	v1alpha1.CauseRemoved:   {nodeplay.Evicted, nodeplay.NodeLost},
@@ -83,7 +84,7 @@ var origins = map[v1alpha1.RunnerCause][]nodeplay.FaultKind{
 	v1alpha1.CauseRefused:   nil,
 }
 
-// attempted checks that no pool tried too often, had too many runners, or named a cause that was not there.
+// attempted checks that no pool created too many runners, had too many at once, or reported a cause that no fault explains.
 func (s *storm) attempted() {
 	s.Helper()
 	jobs := map[string]int{}
@@ -97,11 +98,11 @@ func (s *storm) attempted() {
 		for _, n := range t.struck {
 			strikes += n
 		}
-		if n, needed := len(t.names), jobs[pool]+most+strikes; n > 2*needed+retries*s.storms {
+		if n, needed := len(t.names), jobs[pool]+maxRunners+strikes; n > 2*needed+spareAttempts*s.storms {
 			s.complain("%s made %d runners; it had %d jobs, and %d of its pods were struck", pool, n, jobs[pool], strikes)
 		}
-		if t.longOn > excess && !strings.HasPrefix(pool, staying) {
-			s.complain("%s had more than %d live runners for %s", pool, most, t.longOn)
+		if t.longest > maxExcess && !strings.HasPrefix(pool, staying) {
+			s.complain("%s had more than %d live runners for %s", pool, maxRunners, t.longest)
 		}
 		for cause, runner := range t.causes {
 			kinds, isKnown := origins[cause]

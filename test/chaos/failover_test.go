@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// failoverVariable is for how many minutes TestFailover runs; it is skipped without one.
+	// failoverVariable is the number of minutes that TestFailover runs. Without it, the test is skipped.
 	failoverVariable = "CORRAL_FAILOVER_MINUTES"
-	// zombie is how long a leader is stopped: its lease ends meanwhile, and it goes on as if nothing had happened.
+	// zombie is how long a replica is stopped. It is longer than the lease, so that the replica resumes when another one leads.
 	zombie = 45 * time.Second
 )
 
-// Two replicas live through one storm after the other, with a leader that is stopped for longer than its lease in each.
+// Two replicas run through consecutive storms. In each storm, one of them is stopped for longer than its lease.
 func TestFailover(t *testing.T) {
 	minutes, _ := strconv.Atoi(os.Getenv(failoverVariable))
 	if minutes == 0 {
-		t.Skipf("%s is not set: this is a test for a night", failoverVariable)
+		t.Skipf("%s is not set: this test runs nightly", failoverVariable)
 	}
 	all, err := seeds(os.Getenv(seedsVariable))
 	harness.Must(t, err)
@@ -41,7 +41,7 @@ func TestFailover(t *testing.T) {
 	s.judge()
 }
 
-// freeze stops the process of a replica, which goes on later.
+// freeze stops the process of a replica, and resumes it later.
 func (s *storm) freeze(r *replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *storm) freeze(r *replica) {
 	}
 }
 
-// elect lets the replicas agree on a leader in the storm's namespace.
+// elect grants the right to elect a leader in the storm's namespace.
 func (s *storm) elect() {
 	s.Helper()
 	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}

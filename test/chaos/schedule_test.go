@@ -32,8 +32,8 @@ const (
 	longestGitHub  = 12 * time.Second // of a fault
 	longestOutage  = 8 * time.Second  // of a token that is revoked
 	longestNodeOut = 15 * time.Second
-	most           = 6  // runners of a pool
-	retries        = 24 // of a pool in a storm, for faults that strike no pods
+	maxRunners     = 6  // of a pool
+	spareAttempts  = 24 // of a pool in a storm, for faults that hit no pods
 )
 
 func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
@@ -110,7 +110,7 @@ func (p *planner) moment() time.Duration { return p.between(0, duration-2*time.S
 
 func pick[T any](p *planner, from []T) T { return from[p.IntN(len(from))] }
 
-// replica chooses a replica.
+// replica returns the index of a random replica.
 func (p *planner) replica() int {
 	if p.replicas == 1 {
 		return 0

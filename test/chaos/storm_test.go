@@ -45,7 +45,7 @@ type storm struct {
 	canceled map[string]bool // jobs by id
 }
 
-// replica is a place of a controller.
+// replica is one controller and its proxy.
 type replica struct {
 	name       string
 	api        *apiproxy.Proxy // between the controller and the API server
@@ -55,7 +55,7 @@ type replica struct {
 
 func token(org int) string { return fmt.Sprintf("ghp_%s", connectionName(org)) }
 
-// newStorm begins the storm of a seed. There is one controller, or several that agree on a leader.
+// newStorm prepares a storm with one controller, or with several that elect a leader.
 func newStorm(t *testing.T, seed uint64, replicas int) *storm {
 	s := &storm{T: t, seed: seed, namespace: fmt.Sprintf("storm-%d-%d", replicas, seed), canceled: map[string]bool{}}
 	s.log = newEventLog(s)
@@ -162,7 +162,7 @@ func wanted(i int) int { return i % 3 }
 // pool has short deadlines, and a cache if it is one of two in five; two of three keep runners idle, one of these two by its minimum.
 func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
-	p.Spec.Scale.Max, p.Spec.Cache = new(int32(most)), cacheOf(i)
+	p.Spec.Scale.Max, p.Spec.Cache = new(int32(maxRunners)), cacheOf(i)
 	switch wanted(i) {
 	case 1:
 		p.Spec.Scale.Min = new(int32(1))
@@ -319,7 +319,7 @@ func (s *storm) start(r *replica) {
 	}()
 }
 
-// restart starts the controller of a replica again that ended by itself, as one of several does that is no leader any more.
+// restart starts a controller again that ended by itself. A replica that loses the lease does so.
 func (s *storm) restart(r *replica, ended *world.Controller) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,20 +17,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/apiproxy"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// turns waits until a condition of a pool has a status, and a reason unless that is "".
-func (w *story) turns(t *testing.T, pool *v1alpha1.RunnerPool, condition string, status metav1.ConditionStatus, reason string) {
+// turns waits until a condition of an object has a status, and a reason unless that is "".
+func (w *story) turns(t *testing.T, o kube.Object, condition string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
-		c := conditions.Get(pool, condition)
+		c := conditions.Get(o, condition)
 		if c == nil || c.Status != status || reason != "" && c.Reason != reason {
 			return fmt.Errorf("%s is %+v", condition, c)
 		}
@@ -38,7 +39,7 @@ func (w *story) turns(t *testing.T, pool *v1alpha1.RunnerPool, condition string,
 	})
 }
 
-// Somebody deletes each pod as soon as it runs, as a clean-up policy does.
+// A clean-up policy deletes each pod as soon as it runs.
 func TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly(t *testing.T) {
 	const namespace = "deleted-at-once"
 	w := newStory(t, namespace)
@@ -81,7 +82,7 @@ func TestPodsThatAreSlowerThanTheirDeadline(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// A quota refuses the Secrets of registrations.
+// A quota rejects the Secrets of registrations.
 func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	const namespace, jobs = "refused-secrets", 7
 	w := newStory(t, namespace)
@@ -90,7 +91,7 @@ func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	pool := newPool(namespace, "linux", "acme", atMost(10))
 	must(t, w.Client.Create(t.Context(), pool))
 	w.listens(t, namespace, 1)
-	refused := proxy.Inject(apiproxy.Fault{
+	raiseQuota := proxy.Inject(apiproxy.Fault{
 		Kind: apiproxy.Refuse, Verbs: []apiproxy.Verb{apiproxy.Create}, Resource: "secrets",
 		Answer: &apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "x", errors.New("exceeded quota: few, requested: secrets=1, used: secrets=5, limited: secrets=5")).ErrStatus,
 	})
@@ -109,7 +110,7 @@ func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	if n := pool.Status.Decision.Announced; n != 0 {
 		t.Errorf("room for %d jobs is announced", n)
 	}
-	refused()
+	raiseQuota()
 	w.allDone(t, ids)
 	if n := w.GitHub.Report().RunnersMade; n > jobs {
 		t.Errorf("%d runners were registered for %d jobs", n, jobs)
@@ -117,7 +118,7 @@ func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// A quota admits three Runners. Jobs that GitHub assigned before wait, and are neither lost nor forgotten.
+// A quota admits three Runners. The other jobs that GitHub assigned wait, and run when the quota is raised.
 func TestAQuotaOnRunnersIsTold(t *testing.T) {
 	const namespace, jobs, admitted = "quota-on-runners", 10, 3
 	w := newStory(t, namespace)
@@ -126,7 +127,7 @@ func TestAQuotaOnRunnersIsTold(t *testing.T) {
 	pool := newPool(namespace, "linux", "acme", atMost(jobs))
 	must(t, w.Client.Create(t.Context(), pool))
 	w.listens(t, namespace, 1)
-	more := proxy.Inject(apiproxy.Fault{
+	raiseQuota := proxy.Inject(apiproxy.Fault{
 		Kind: apiproxy.Refuse, Verbs: []apiproxy.Verb{apiproxy.Create}, Resource: "runners", Skip: admitted,
 		Answer: &apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "runners"}, "x", errors.New("exceeded quota: few")).ErrStatus,
 	})
@@ -139,7 +140,7 @@ func TestAQuotaOnRunnersIsTold(t *testing.T) {
 		}
 		return nil
 	})
-	more()
+	raiseQuota()
 	harness.CutShort(t, w.GitHub, ids...)
 	w.allDone(t, ids)
 	w.cleanUp(t, namespace)
@@ -159,20 +160,11 @@ func TestAPassingRefusalOfCredentialsIsWithdrawn(t *testing.T) {
 	}
 	w.GitHub.ExpireAdminTokens()
 	w.GitHub.ExpireQueueTokens()
-	w.addJobs(t, namespace+"-org", "linux", 1, 50*time.Millisecond) // ends the poll that is held
-	connection := &v1alpha1.GitHubConnection{}
-	says := func(want metav1.ConditionStatus) {
-		eventually(t, func(ctx context.Context) error {
-			must(t, w.Client.Get(ctx, key(namespace, "acme"), connection))
-			if c := conditions.Get(connection, v1alpha1.ReadyCondition); c.Status != want {
-				return fmt.Errorf("Ready is %+v", c)
-			}
-			return nil
-		})
-	}
-	says(metav1.ConditionFalse)
+	w.addJobs(t, namespace+"-org", "linux", 1, 50*time.Millisecond) // ends the long poll
+	connection := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
+	w.turns(t, connection, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason)
 	w.GitHub.ClearFaults()
-	says(metav1.ConditionTrue)
+	w.turns(t, connection, v1alpha1.ReadyCondition, metav1.ConditionTrue, "")
 	w.allDone(t, w.addJobs(t, namespace+"-org", "linux", 1, 50*time.Millisecond))
 	w.cleanUp(t, namespace)
 }
