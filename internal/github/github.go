@@ -27,6 +27,7 @@ type Options struct {
 	Now func() time.Time
 
 	answered func(class string, status int, header http.Header) // nil for nobody
+	sized    func(class string, status int, large error)        // nil for nobody
 	refused  func()                                             // nil for nobody
 }
 

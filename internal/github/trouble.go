@@ -29,6 +29,8 @@ const (
 type Trouble struct {
 	// Code of the last answer; 0 if there was none.
 	Code int
+	// Large is what was too large in the last answer; nil if nothing was.
+	Large error
 	// Next is when such a call is made again at the latest.
 	Next time.Time
 }
@@ -37,6 +39,7 @@ type Trouble struct {
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
+	large             error
 	isKnown           bool // to those that OnTrouble named
 }
 
@@ -62,7 +65,7 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	var first time.Time
 	for _, f := range c.failing[key] {
 		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
-			t, first, yes = Trouble{Code: f.code, Next: f.next}, f.first, true
+			t, first, yes = Trouble{Code: f.code, Large: f.large, Next: f.next}, f.first, true
 		}
 	}
 	return t, yes
@@ -70,8 +73,32 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 
 // answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, and how long GitHub asks to wait.
 func (c *Connections) answered(key, class string, status int, header http.Header) {
+	c.take(key, func() bool {
+		if KindOfStatus(status) == KindUnavailable || AsksToWait(status, header, "") {
+			return c.failed(key, class, status, header, nil)
+		}
+		if status >= http.StatusOK && status < http.StatusMultipleChoices {
+			c.accepted[key] = c.now()
+		}
+		return c.worked(key, class)
+	})
+}
+
+// sized takes in whether something was too large in a good answer to a call of a class.
+func (c *Connections) sized(key, class string, status int, large error) {
+	class += " size" // that there was an answer doesn't end this trouble
+	c.take(key, func() bool {
+		if large != nil {
+			return c.failed(key, class, status, nil, large)
+		}
+		return c.worked(key, class)
+	})
+}
+
+// take takes news in. If that reports that a trouble began or ended, those are called that want to know.
+func (c *Connections) take(key string, news func() bool) {
 	c.mu.Lock()
-	changed := c.count(key, class, status, header)
+	changed := news()
 	wake := c.onTrouble
 	c.mu.Unlock()
 	for _, f := range wake {
@@ -81,16 +108,16 @@ func (c *Connections) answered(key, class string, status int, header http.Header
 	}
 }
 
-// count reports whether a trouble began or ended.
-func (c *Connections) count(key, class string, status int, header http.Header) (changed bool) {
+// worked reports whether a trouble ended.
+func (c *Connections) worked(key, class string) (changed bool) {
+	f := c.failing[key][class]
+	delete(c.failing[key], class)
+	return f != nil && f.isKnown
+}
+
+// failed reports whether a trouble began.
+func (c *Connections) failed(key, class string, status int, header http.Header, large error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
-	if KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
-		delete(c.failing[key], class)
-		if status >= http.StatusOK && status < http.StatusMultipleChoices {
-			c.accepted[key] = now
-		}
-		return f != nil && f.isKnown
-	}
 	if f == nil || now.Sub(f.last) >= max(troubleLife, f.next.Sub(f.last)+troubleRetry) {
 		if c.failing[key] == nil {
 			c.failing[key] = map[string]*failures{}
@@ -98,7 +125,8 @@ func (c *Connections) count(key, class string, status int, header http.Header) (
 		f = &failures{first: now}
 		c.failing[key][class] = f
 	}
-	f.last, f.code, f.next = now, status, now.Add(max(troubleRetry, RetryAfter(header, now)))
+	f.last, f.code, f.large = now, status, large
+	f.next = now.Add(max(troubleRetry, RetryAfter(header, now)))
 	f.calls++
 	changed = !f.isKnown && f.isTrouble(now)
 	f.isKnown = f.isKnown || changed
@@ -139,6 +167,7 @@ func (c *Connections) Accepted(key string) time.Time {
 // Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
 func (c *Connections) Watch(o Options, key string) Options {
 	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
+	o.sized = func(class string, status int, large error) { c.sized(key, class, status, large) }
 	o.refused = func() { c.refuse(key) }
 	return o
 }
@@ -165,6 +194,13 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 		o.answered(class, 0, nil)
 	default:
 		o.answered(class, resp.StatusCode, withLimit(resp))
+	}
+}
+
+// NoteSize takes in whether something was too large in an answer to a call of a class.
+func (o Options) NoteSize(class string, status int, large error) {
+	if o.sized != nil && status < http.StatusMultipleChoices {
+		o.sized(class, status, large)
 	}
 }
 

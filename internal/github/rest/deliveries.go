@@ -65,6 +65,10 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		}
 		return resp, err
 	})
+	if err != nil {
+		return nil, "", err
+	}
+	page, err = fitting(doing, page, &room{})
 	return page, next, err
 }
 

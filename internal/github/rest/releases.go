@@ -39,7 +39,8 @@ func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 				releases = append(releases, poolstatus.Release{Version: strings.TrimPrefix(r.GetTagName(), "v"), At: r.GetPublishedAt().Time})
 			}
 		}
-		return published{releases: releases}, nil
+		releases, err = fitting("listing the releases of the runner", releases, &room{})
+		return published{releases: releases}, err
 	})
 	return last.releases, cmp.Or(err, last.missing)
 }

@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package github
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a JSON text that isn't trusted: an answer of a server that may be a tenant's own. They are above what GitHub sends. What is
+// decoded of a text within them takes memory in proportion to them, however much is sent.
+type Bounds struct {
+	// Bytes of the text.
+	Bytes int
+	// List is the most elements of a list that is the text or a member of it.
+	List int
+	// Inner is the most elements of any other list, and members of an object; maxInner if 0.
+	Inner int
+	// Values is the most elements of lists, and objects, that there are in all.
+	Values int
+	// Text is the most bytes of each string; maxText if 0.
+	Text int
+}
+
+const (
+	// maxInner is far more than the steps that a job has.
+	maxInner = 1000
+	// maxDepth bounds how deep a text is nested.
+	maxDepth = 32
+	// maxText is enough for descriptions of pull requests, which have up to 64 Ki characters.
+	maxText = 256 << 10
+	// maxField is how much of a field's name is kept, in bytes, to name it in an error.
+	maxField = 32
+)
+
+// Units that TooLarge counts.
+const (
+	unitBytes    = "bytes"
+	unitElements = "elements"
+	unitValues   = "values"
+	unitLevels   = "levels"
+)
+
+// TooLarge is the error of a text beyond one of its bounds.
+type TooLarge struct {
+	// Field that is too large; empty for the whole text.
+	Field string
+	// Most is how many there may be of a Unit.
+	Most int
+	Unit string
+}
+
+func (t TooLarge) Error() string {
+	what := "the answer"
+	if t.Field != "" {
+		what = strconv.Quote(t.Field)
+	}
+	return fmt.Sprintf("%s has more than %d %s", what, t.Most, t.Unit)
+}
+
+// Check reports as TooLarge what is too large in a text. What isn't JSON has no bound but that of bytes.
+func (b Bounds) Check(text []byte) error {
+	s := scanner{Bounds: b}
+	return s.scan(text)
+}
+
+// field is the beginning of a field's name.
+type field struct {
+	text   [maxField]byte
+	length int
+}
+
+func (f *field) String() string { return string(f.text[:f.length]) }
+
+// level is a list or an object that is open.
+type level struct {
+	name   field
+	isList bool
+	commas int
+}
+
+// scanner looks at a JSON text as it passes, part by part, and keeps none of it. Whether it is well formed, its decoder finds out.
+type scanner struct {
+	Bounds
+	err               error
+	read              int
+	values            int
+	begun, isJSON     bool // the first character decides
+	isText, isEscaped bool
+	length            int // of the string that is open
+	last, name        field
+	levels            [maxDepth]level
+	depth             int
+}
+
+// scan looks at the next part. The first error is given again.
+func (s *scanner) scan(part []byte) error {
+	s.read += len(part)
+	s.declare(int64(s.read))
+	for _, c := range part {
+		switch {
+		case s.err != nil:
+			return s.err
+		case s.isText:
+			s.inText(c)
+		default:
+			s.outside(c)
+		}
+	}
+	return s.err
+}
+
+// declare takes in how many bytes there are said to be; -1 if nothing is said.
+func (s *scanner) declare(bytes int64) {
+	if bytes > int64(s.Bytes) {
+		s.refuse("", s.Bytes, unitBytes)
+	}
+}
+
+// refuse keeps the first thing that is too large.
+func (s *scanner) refuse(name string, most int, unit string) {
+	if s.err == nil {
+		s.err = TooLarge{name, most, unit}
+	}
+}
+
+func (s *scanner) inText(c byte) {
+	if c == '"' && !s.isEscaped {
+		s.isText = false
+		return
+	}
+	s.isEscaped = c == '\\' && !s.isEscaped
+	if s.length < maxField {
+		s.last.text[s.length] = c
+		s.last.length++
+	}
+	if s.length++; s.length > cmp.Or(s.Text, maxText) {
+		s.refuse(s.name.String(), cmp.Or(s.Text, maxText), unitBytes)
+	}
+}
+
+func (s *scanner) outside(c byte) {
+	if isSpace := c <= ' ' || c >= utf8.RuneSelf; !s.begun && !isSpace { // a byte order mark is none of the text
+		s.begun, s.isJSON = true, c == '[' || c == '{'
+	}
+	switch {
+	case !s.isJSON:
+	case c == '[' || c == '{':
+		s.open(c == '[')
+	case c == '"':
+		s.isText, s.isEscaped, s.length, s.last.length = true, false, 0, 0
+	case c == ':':
+		s.name = s.last
+	case s.depth > 0 && (c == ']' || c == '}'):
+		s.depth--
+	case s.depth > 0 && c == ',':
+		s.next()
+	}
+}
+
+func (s *scanner) open(isList bool) {
+	name := s.name
+	if s.depth > 0 && s.levels[s.depth-1].isList {
+		name = s.levels[s.depth-1].name
+	}
+	s.count()
+	if s.depth == maxDepth {
+		s.refuse("", maxDepth, unitLevels)
+		return
+	}
+	s.levels[s.depth] = level{name: name, isList: isList}
+	s.depth++
+}
+
+func (s *scanner) next() {
+	l, most := &s.levels[s.depth-1], cmp.Or(s.Inner, maxInner)
+	if l.isList {
+		s.count()
+		if s.depth <= 2 {
+			most = s.List
+		}
+	}
+	if l.commas++; l.commas >= most {
+		s.refuse(l.name.String(), most, unitElements)
+	}
+}
+
+func (s *scanner) count() {
+	if s.values++; s.values > s.Values {
+		s.refuse("", s.Values, unitValues)
+	}
+}
+
+// boundedBody fails, rather than ends, when an answer is too large.
+type boundedBody struct {
+	io.ReadCloser
+	scanner scanner
+	closed  func(error) // told once whether it was too large
+}
+
+// Read reads up to the bounds.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if large := b.scanner.scan(p[:n]); large != nil {
+		return 0, large
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *boundedBody) Close() error {
+	if b.closed != nil {
+		b.closed(b.scanner.err)
+		b.closed = nil
+	}
+	return b.ReadCloser.Close()
+}
+
+// maxName is the most bytes of a text without a tag.
+const maxName = 256
+
+// Fit holds the texts of a decoded value, given by its pointer, to GitHub's maxima in bytes: by the tag `most` of a field, and maxName without
+// one. A longer text is TooLarge. With the tag `cut` it is what people write as long as they like, and its beginning is kept. Fit returns the
+// value's size in bytes, in total.
+func Fit(value any) (size int, err error) {
+	return fit(reflect.ValueOf(value).Elem(), reflect.StructField{})
+}
+
+func fit(v reflect.Value, of reflect.StructField) (size int, err error) {
+	size = int(v.Type().Size()) //nolint:gosec // of a type
+	each := func(part reflect.Value, of reflect.StructField) {
+		n, e := fit(part, of)
+		if size += n; err == nil {
+			err = e
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			each(v.Elem(), of)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			each(v.Index(i), of)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			each(v.Field(i), v.Type().Field(i))
+		}
+	case reflect.String:
+		err = fitText(v, of)
+		size += v.Len()
+	}
+	return size, err
+}
+
+func fitText(v reflect.Value, of reflect.StructField) error {
+	most, isCut := maxName, false
+	for tag, cut := range map[string]bool{"most": false, "cut": true} {
+		if n, err := strconv.Atoi(of.Tag.Get(tag)); err == nil {
+			most, isCut = n, cut
+		}
+	}
+	switch {
+	case v.Len() <= most:
+		return nil
+	case !isCut:
+		return TooLarge{of.Name, most, unitBytes}
+	}
+	v.SetString(strings.ToValidUTF8(v.String()[:most], ""))
+	return nil
+}
