@@ -57,7 +57,7 @@ type TooLarge struct {
 }
 
 func (t TooLarge) Error() string {
-	what := "the answer"
+	what := "the JSON"
 	if t.Field != "" {
 		what = strconv.Quote(t.Field)
 	}
@@ -75,6 +75,9 @@ type field struct {
 	text   [maxField]byte
 	length int
 }
+
+// whole is the field that the whole text is in: none.
+var whole field
 
 func (f *field) String() string { return string(f.text[:f.length]) }
 
@@ -95,39 +98,35 @@ type scanner struct {
 	isText, isEscaped bool
 	length            int // of the string that is open
 	last, name        field
-	levels            [maxDepth]level
+	levels            [maxDepth + 1]level // from 1
 	depth             int
 }
 
 // scan looks at the next part. The first error is given again.
 func (s *scanner) scan(part []byte) error {
 	s.read += len(part)
-	s.declare(int64(s.read))
-	for _, c := range part {
-		switch {
-		case s.err != nil:
-			return s.err
-		case s.isText:
-			s.inText(c)
-		default:
-			s.outside(c)
+	s.limit(s.read, s.Bytes, &whole, unitBytes)
+	for i := 0; i < len(part) && s.err == nil; i++ {
+		if s.isText {
+			s.inText(part[i])
+		} else {
+			s.outside(part[i])
 		}
 	}
 	return s.err
 }
 
-// declare takes in how many bytes there are said to be; -1 if nothing is said.
-func (s *scanner) declare(bytes int64) {
-	if bytes > int64(s.Bytes) {
-		s.refuse("", s.Bytes, unitBytes)
+// limit keeps the first thing that is too large.
+func (s *scanner) limit(n, most int, name *field, unit string) {
+	if n > most && s.err == nil {
+		s.err = TooLarge{name.String(), most, unit}
 	}
 }
 
-// refuse keeps the first thing that is too large.
-func (s *scanner) refuse(name string, most int, unit string) {
-	if s.err == nil {
-		s.err = TooLarge{name, most, unit}
-	}
+// count counts one of the values.
+func (s *scanner) count() {
+	s.values++
+	s.limit(s.values, s.Values, &whole, unitValues)
 }
 
 func (s *scanner) inText(c byte) {
@@ -136,13 +135,12 @@ func (s *scanner) inText(c byte) {
 		return
 	}
 	s.isEscaped = c == '\\' && !s.isEscaped
-	if s.length < maxField {
-		s.last.text[s.length] = c
+	if s.last.length < maxField {
+		s.last.text[s.last.length] = c
 		s.last.length++
 	}
-	if s.length++; s.length > cmp.Or(s.Text, maxText) {
-		s.refuse(s.name.String(), cmp.Or(s.Text, maxText), unitBytes)
-	}
+	s.length++
+	s.limit(s.length, cmp.Or(s.Text, maxText), &s.name, unitBytes)
 }
 
 func (s *scanner) outside(c byte) {
@@ -151,12 +149,12 @@ func (s *scanner) outside(c byte) {
 	}
 	switch {
 	case !s.isJSON:
-	case c == '[' || c == '{':
-		s.open(c == '[')
 	case c == '"':
 		s.isText, s.isEscaped, s.length, s.last.length = true, false, 0, 0
 	case c == ':':
 		s.name = s.last
+	case c == '[' || c == '{':
+		s.open(c == '[')
 	case s.depth > 0 && (c == ']' || c == '}'):
 		s.depth--
 	case s.depth > 0 && c == ',':
@@ -165,36 +163,27 @@ func (s *scanner) outside(c byte) {
 }
 
 func (s *scanner) open(isList bool) {
-	name := s.name
-	if s.depth > 0 && s.levels[s.depth-1].isList {
-		name = s.levels[s.depth-1].name
-	}
 	s.count()
-	if s.depth == maxDepth {
-		s.refuse("", maxDepth, unitLevels)
+	if s.limit(s.depth+1, maxDepth, &whole, unitLevels); s.err != nil {
 		return
 	}
-	s.levels[s.depth] = level{name: name, isList: isList}
 	s.depth++
+	s.levels[s.depth] = level{name: s.name, isList: isList}
+	if around := s.levels[s.depth-1]; around.isList {
+		s.levels[s.depth].name = around.name
+	}
 }
 
 func (s *scanner) next() {
-	l, most := &s.levels[s.depth-1], cmp.Or(s.Inner, maxInner)
+	l, most := &s.levels[s.depth], cmp.Or(s.Inner, maxInner)
 	if l.isList {
 		s.count()
-		if s.depth <= 2 {
-			most = s.List
-		}
 	}
-	if l.commas++; l.commas >= most {
-		s.refuse(l.name.String(), most, unitElements)
+	if l.isList && s.depth <= 2 {
+		most = s.List
 	}
-}
-
-func (s *scanner) count() {
-	if s.values++; s.values > s.Values {
-		s.refuse("", s.Values, unitValues)
-	}
+	l.commas++
+	s.limit(l.commas+1, most, &l.name, unitElements)
 }
 
 // boundedBody fails, rather than ends, when an answer is too large.
@@ -261,18 +250,16 @@ func fit(v reflect.Value, of reflect.StructField) (size int, err error) {
 }
 
 func fitText(v reflect.Value, of reflect.StructField) error {
-	most, isCut := maxName, false
-	for tag, cut := range map[string]bool{"most": false, "cut": true} {
-		if n, err := strconv.Atoi(of.Tag.Get(tag)); err == nil {
-			most, isCut = n, cut
-		}
+	most, err := strconv.Atoi(of.Tag.Get("most") + of.Tag.Get("cut"))
+	if err != nil {
+		most = maxName
 	}
 	switch {
 	case v.Len() <= most:
-		return nil
-	case !isCut:
+	case of.Tag.Get("cut") == "":
 		return TooLarge{of.Name, most, unitBytes}
+	default:
+		v.SetString(strings.ToValidUTF8(v.String()[:most], ""))
 	}
-	v.SetString(strings.ToValidUTF8(v.String()[:most], ""))
 	return nil
 }

@@ -156,7 +156,7 @@ func TestAnswersThatAreTooLargeAreTrouble(t *testing.T) {
 			t.Errorf("trouble after %d calls: %+v", i, trouble)
 		}
 		now = now.Add(troubleTime)
-		o.Note(t.Context(), "runners", &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil)
+		o.Note(t.Context(), "runners", &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}, nil)
 		o.NoteSize("runners", http.StatusOK, large)
 	}
 	o.NoteSize("runners", http.StatusBadGateway, nil)
@@ -218,5 +218,5 @@ func ExampleTooLarge() {
 	fmt.Println(TooLarge{"", 32, unitLevels})
 	// Output:
 	// "runners" has more than 100 elements
-	// the answer has more than 32 levels
+	// the JSON has more than 32 levels
 }

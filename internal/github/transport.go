@@ -47,7 +47,7 @@ func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (
 	}
 	m.Requests.WithLabelValues(class, strconv.Itoa(resp.StatusCode)).Inc()
 	body := &boundedBody{ReadCloser: resp.Body, scanner: scanner{Bounds: bounds}, closed: func(large error) { o.NoteSize(class, resp.StatusCode, large) }}
-	body.scanner.declare(resp.ContentLength)
+	body.scanner.limit(int(resp.ContentLength), bounds.Bytes, &whole, unitBytes)
 	resp.Body = body
 	return resp, nil
 }

@@ -71,34 +71,11 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	return t, yes
 }
 
-// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, and how long GitHub asks to wait.
-func (c *Connections) answered(key, class string, status int, header http.Header) {
-	c.take(key, func() bool {
-		if KindOfStatus(status) == KindUnavailable || AsksToWait(status, header, "") {
-			return c.failed(key, class, status, header, nil)
-		}
-		if status >= http.StatusOK && status < http.StatusMultipleChoices {
-			c.accepted[key] = c.now()
-		}
-		return c.worked(key, class)
-	})
-}
-
-// sized takes in whether something was too large in a good answer to a call of a class.
-func (c *Connections) sized(key, class string, status int, large error) {
-	class += " size" // that there was an answer doesn't end this trouble
-	c.take(key, func() bool {
-		if large != nil {
-			return c.failed(key, class, status, nil, large)
-		}
-		return c.worked(key, class)
-	})
-}
-
-// take takes news in. If that reports that a trouble began or ended, those are called that want to know.
-func (c *Connections) take(key string, news func() bool) {
+// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and what is too large in
+// the answer.
+func (c *Connections) answered(key, class string, status int, header http.Header, large error) {
 	c.mu.Lock()
-	changed := news()
+	changed := c.count(key, class, status, header, large)
 	wake := c.onTrouble
 	c.mu.Unlock()
 	for _, f := range wake {
@@ -108,16 +85,16 @@ func (c *Connections) take(key string, news func() bool) {
 	}
 }
 
-// worked reports whether a trouble ended.
-func (c *Connections) worked(key, class string) (changed bool) {
-	f := c.failing[key][class]
-	delete(c.failing[key], class)
-	return f != nil && f.isKnown
-}
-
-// failed reports whether a trouble began.
-func (c *Connections) failed(key, class string, status int, header http.Header, large error) (changed bool) {
+// count reports whether a trouble began or ended.
+func (c *Connections) count(key, class string, status int, header http.Header, large error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
+	if large == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
+		delete(c.failing[key], class)
+		if status >= http.StatusOK && status < http.StatusMultipleChoices {
+			c.accepted[key] = now
+		}
+		return f != nil && f.isKnown
+	}
 	if f == nil || now.Sub(f.last) >= max(troubleLife, f.next.Sub(f.last)+troubleRetry) {
 		if c.failing[key] == nil {
 			c.failing[key] = map[string]*failures{}
@@ -166,8 +143,9 @@ func (c *Connections) Accepted(key string) time.Time {
 
 // Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
 func (c *Connections) Watch(o Options, key string) Options {
-	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
-	o.sized = func(class string, status int, large error) { c.sized(key, class, status, large) }
+	o.answered = func(class string, status int, header http.Header, large error) {
+		c.answered(key, class, status, header, large)
+	}
 	o.refused = func() { c.refuse(key) }
 	return o
 }
@@ -191,16 +169,21 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	switch {
 	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
 	case err != nil:
-		o.answered(class, 0, nil)
+		o.answered(class, 0, nil, nil)
 	default:
-		o.answered(class, resp.StatusCode, withLimit(resp))
+		o.answered(class, resp.StatusCode, withLimit(resp), nil)
 	}
 }
 
-// NoteSize takes in whether something was too large in an answer to a call of a class.
+// NoteSize takes in whether something was too large in a good answer to a call of a class. It is counted apart: that there is an answer doesn't
+// end this trouble, and that one fits says nothing of credentials.
 func (o Options) NoteSize(class string, status int, large error) {
-	if o.sized != nil && status < http.StatusMultipleChoices {
-		o.sized(class, status, large)
+	switch {
+	case o.answered == nil, status >= http.StatusMultipleChoices:
+	case large == nil:
+		o.answered(class+" size", http.StatusContinue, nil, nil)
+	default:
+		o.answered(class+" size", status, nil, large)
 	}
 }
 

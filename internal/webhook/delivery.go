@@ -43,8 +43,8 @@ const (
 	MaxLabels = 100
 )
 
-// labelBounds are those of a job's labels: decoded, a list of empty ones takes five times its bytes.
-var labelBounds = github.Bounds{Bytes: MaxBody, List: MaxLabels, Values: 2 * MaxLabels}
+// bounds of a body. A push has at most 2,048 commits, with the names of their files.
+var bounds = github.Bounds{Bytes: MaxBody, List: 10_000, Inner: 10_000, Values: 1_000_000, Text: MaxBody}
 
 // Delivery is an event of GitHub as far as it is used.
 type Delivery struct {
@@ -169,19 +169,6 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// labels of a job.
-type labels []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *labels) UnmarshalJSON(text []byte) error {
-	if err := labelBounds.Check(text); err != nil {
-		return errLabels
-	}
-	return json.Unmarshal(text, (*[]string)(l))
-}
-
-var errLabels = fmt.Errorf("workflow_job.labels has more than %d entries", MaxLabels)
-
 // job has null where GitHub doesn't know yet, which leaves a field as it is.
 type job struct {
 	ID              int64     `json:"id"`
@@ -191,7 +178,7 @@ type job struct {
 	Name            string    `json:"name"`
 	WorkflowName    string    `json:"workflow_name"`
 	HeadBranch      string    `json:"head_branch"`
-	Labels          labels    `json:"labels"`
+	Labels          []string  `json:"labels"`
 	RunnerID        int64     `json:"runner_id"`
 	RunnerName      string    `json:"runner_name"`
 	RunnerGroupID   int64     `json:"runner_group_id"`
@@ -216,8 +203,8 @@ func Parse(event string, body []byte) (Delivery, error) {
 	if !IsDecoded(event) {
 		return Delivery{}, fmt.Errorf("%w: events of this name aren't used", ErrBadEvent)
 	}
-	if len(body) > MaxBody {
-		return Delivery{}, fmt.Errorf("%w: %d bytes, above %d", ErrBadEvent, len(body), MaxBody)
+	if err := bounds.Check(body); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
 	}
 	p := payload{}
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -315,6 +302,9 @@ func (d *Delivery) setJob(j *job) error {
 	if j == nil || j.ID <= 0 {
 		return errors.New("workflow_job.id is missing")
 	}
+	if len(j.Labels) > MaxLabels {
+		return fmt.Errorf("workflow_job.labels has %d entries, above %d", len(j.Labels), MaxLabels)
+	}
 	d.Job = &WorkflowJob{
 		ID: j.ID, RunID: j.RunID, Status: j.Status, Conclusion: j.Conclusion,
 		Name: j.Name, Workflow: j.WorkflowName, Branch: j.HeadBranch, Labels: j.Labels,
@@ -328,9 +318,6 @@ func (d *Delivery) setJob(j *job) error {
 func explainJSON(err error) string {
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 		return fmt.Sprintf("the body isn't JSON, at byte %d", syntax.Offset)
-	}
-	if errors.Is(err, errLabels) {
-		return err.Error()
 	}
 	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
 		if kind.Field == "" {

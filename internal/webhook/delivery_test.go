@@ -137,14 +137,14 @@ func TestBadEventsAreRefusedWithWhatIsWrong(t *testing.T) {
 		"huge id":           {WorkflowJobEvent, `{"workflow_job":{"id":99999999999999999999},` + place + `}`, "bad event: workflow_job.id is of another kind"},
 		"text for labels":   {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":"x"},` + place + `}`, "bad event: workflow_job.labels is of another kind"},
 		"time that is none": {WorkflowJobEvent, `{"workflow_job":{"id":1,"created_at":"soon"},` + place + `}`, "bad event: the body isn't as GitHub sends it"},
-		"many labels":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x"` + strings.Repeat(`,"x"`, MaxLabels) + `]},` + place + `}`, "bad event: workflow_job.labels has more than 100 entries"},
+		"many labels":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x"` + strings.Repeat(`,"x"`, MaxLabels) + `]},` + place + `}`, "bad event: workflow_job.labels has 101 entries, above 100"},
 		"long label":        {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x","` + long + `"]},` + place + `}`, `bad event: "Labels" has more than 256 bytes`},
 		"long runner":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"runner_name":"` + long + `"},` + place + `}`, `bad event: "RunnerName" has more than 256 bytes`},
 		"no check run":      {CheckRunEvent, `{` + place + `}`, "bad event: check_run is missing"},
 		"no pull request":   {PullRequestEvent, `{` + place + `}`, "bad event: pull_request.base.ref is missing"},
-		"deep":              {PushEvent, strings.Repeat("[", 20000), "bad event: the body isn't JSON, at byte 10001"},
+		"deep":              {PushEvent, strings.Repeat("[", 20000), "bad event: the JSON has more than 32 levels"},
 		"another event":     {"issues", `{}`, "bad event: events of this name aren't used"},
-		"too large":         {PushEvent, strings.Repeat(" ", MaxBody+1), fmt.Sprintf("bad event: %d bytes, above %d", MaxBody+1, MaxBody)},
+		"too large":         {PushEvent, strings.Repeat(" ", MaxBody+1), fmt.Sprintf("bad event: the JSON has more than %d bytes", MaxBody)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(tc.event, []byte(tc.body))

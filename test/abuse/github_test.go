@@ -250,10 +250,10 @@ func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: `{"messageId":1,"messageType":"RunnerScaleSetJobMessages","body":"[` + events + `{}]"}`})
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Status: http.StatusOK, Body: `{"runners":[` + strings.Repeat(`{"id":1,"name":"r","status":"online","busy":false},`, 877_777) + `{}]}`})
 	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // whose runners are listed
-	s.says(pool, unavailable("scale set: listening: polling for messages: reading the answer: the answer has more than 2097152 bytes"))
+	s.says(pool, unavailable("scale set: listening: polling for messages: reading the answer: the JSON has more than 2097152 bytes"))
 	s.troubled()
 	s.processIsWell()
-	s.look("the answer has more than 2097152 bytes", 1, "pool/linux")
+	s.look("the JSON has more than 2097152 bytes", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.jobs("linux", 3)

@@ -84,11 +84,7 @@ func TestAHostileServerTakesLittleMemory(t *testing.T) {
 				runtime.ReadMemStats(&after)
 				large := github.TooLarge{}
 				switch {
-				case what == "delivery" && strings.HasPrefix(name, "m"), what == "delivery" && name == "877,777 elements":
-					// what a payload may have is more
-					if err == nil {
-						t.Error("no error")
-					}
+				case what == "delivery" && err != nil: // what a payload may have is more
 				case !errors.As(err, &large) || large != want || github.KindOf(err) != github.KindUnexpected && !strings.Contains(err.Error(), "the credentials may not"):
 					t.Errorf("got %v, want %v", err, want)
 				}

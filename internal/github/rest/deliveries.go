@@ -62,13 +62,10 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		}
 		if list, resp, err = listed(list, resp, err); err == nil {
 			page, next = deliveriesOf(list), resp.Cursor
+			_, err = github.Fit(&page)
 		}
 		return resp, err
 	})
-	if err != nil {
-		return nil, "", err
-	}
-	page, err = fitting(doing, page, &room{})
 	return page, next, err
 }
 
