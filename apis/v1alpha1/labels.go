@@ -14,6 +14,9 @@ import (
 // ownerLabelPrefix begins the label on GitHub that tells whose a runner is.
 const ownerLabelPrefix = "corral-owner-"
 
+// MaxStatusText is the most bytes of a text in a status; a longer one is cut when it is written.
+const MaxStatusText = 8 << 10
+
 // UnknownJob is the id of a job that a runner is seen to have, and that nobody has named yet.
 const UnknownJob = "unknown"
 

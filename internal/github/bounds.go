@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Bounds of a JSON text that isn't trusted: an answer of a server that may be a tenant's own. They are above what GitHub sends. What is
@@ -211,55 +213,35 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// maxName is the most bytes of a text without a tag.
-const maxName = 256
+const (
+	// maxName is the most bytes of a text without a tag.
+	maxName = 256
+	// textSize is what a text counts beyond its bytes: itself, and numbers beside it.
+	textSize = 64
+)
 
 // Fit holds the texts of a decoded value, given by its pointer, to GitHub's maxima in bytes: by the tag `most` of a field, and maxName without
 // one. A longer text is TooLarge. With the tag `cut` it is what people write as long as they like, and its beginning is kept. Fit returns the
 // value's size in bytes, in total.
 func Fit(value any) (size int, err error) {
-	return fit(reflect.ValueOf(value).Elem(), reflect.StructField{})
-}
-
-func fit(v reflect.Value, of reflect.StructField) (size int, err error) {
-	size = int(v.Type().Size()) //nolint:gosec // of a type
-	each := func(part reflect.Value, of reflect.StructField) {
-		n, e := fit(part, of)
-		if size += n; err == nil {
-			err = e
-		}
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			each(v.Elem(), of)
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			each(v.Index(i), of)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			each(v.Field(i), v.Type().Field(i))
-		}
-	case reflect.String:
-		err = fitText(v, of)
-		size += v.Len()
-	}
+	wording.Texts(value, func(text reflect.Value, of reflect.StructField) {
+		size += text.Len() + textSize
+		err = cmp.Or(err, fitText(text, of))
+	})
 	return size, err
 }
 
-func fitText(v reflect.Value, of reflect.StructField) error {
+func fitText(text reflect.Value, of reflect.StructField) error {
 	most, err := strconv.Atoi(of.Tag.Get("most") + of.Tag.Get("cut"))
 	if err != nil {
 		most = maxName
 	}
 	switch {
-	case v.Len() <= most:
+	case text.Len() <= most:
 	case of.Tag.Get("cut") == "":
 		return TooLarge{of.Name, most, unitBytes}
 	default:
-		v.SetString(strings.ToValidUTF8(v.String()[:most], ""))
+		text.SetString(strings.ToValidUTF8(text.String()[:most], ""))
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func TestTextsFitOrAreCutOrRefused(t *testing.T) {
 	}
 	small, err1 := Fit(&value{List: make([]inner, 10)})
 	large, err2 := Fit(&value{List: make([]inner, 1000), Repository: "0123456789"})
-	if err1 != nil || err2 != nil || small < 10*40 || large < 100*40 || large-small < 90*40+10 {
+	if err1 != nil || err2 != nil || small < 10*64 || large < 1000*64 || large-small != 990*64+10 {
 		t.Errorf("sizes are %d and %d: %v, %v", small, large, err1, err2)
 	}
 }

@@ -233,8 +233,8 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 
 // repositoryList are the repositories of an organization.
 type repositoryList struct {
-	names []string
-	at    time.Time
+	Names []string
+	At    time.Time
 }
 
 func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, error) {
@@ -242,15 +242,15 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 		return c.repos.get(ctx, c.options.Now, strings.ToLower(owner), maxAge, func(ctx context.Context) (repositoryList, error) {
 			at := c.options.Now()
 			names, err := c.listRepositories(ctx, owner)
-			return repositoryList{names: names, at: at}, err
+			return repositoryList{Names: names, At: at}, err
 		})
 	}
 	list, err := get(reposMost)
-	age := min(reposMost, reposAge*time.Duration(1+len(list.names)/pageSize))
-	if err == nil && c.options.Now().Sub(list.at) > age {
+	age := min(reposMost, reposAge*time.Duration(1+len(list.Names)/pageSize))
+	if err == nil && c.options.Now().Sub(list.At) > age {
 		list, err = get(age)
 	}
-	return list.names, err
+	return list.Names, err
 }
 
 func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
