@@ -66,6 +66,7 @@ type RESTRegistration struct {
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=60
+	// +kubebuilder:validation:items:MaxLength=255
 	Labels []string `json:"labels"`
 	// persistent is true of a runner that takes job after job. It registers itself, by a token.
 	// +optional

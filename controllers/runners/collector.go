@@ -114,6 +114,8 @@ type fleet struct {
 	runners []*v1alpha1.Runner
 	// placeholders are the names of those that pools of any connection want.
 	placeholders map[string]bool
+	// owned are the ids of the registrations that Runners of any namespace have.
+	owned map[int64]bool
 }
 
 // round begins a comparison of each connection that is due. None waits for another.
@@ -166,10 +168,10 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 			return nil, fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
-	fleets, placeholders := map[types.NamespacedName]*fleet{}, map[string]bool{}
+	fleets, placeholders, owned := map[types.NamespacedName]*fleet{}, map[string]bool{}, map[int64]bool{}
 	of := func(key types.NamespacedName) *fleet {
 		if fleets[key] == nil {
-			fleets[key] = &fleet{placeholders: placeholders}
+			fleets[key] = &fleet{placeholders: placeholders, owned: owned}
 		}
 		return fleets[key]
 	}
@@ -183,13 +185,15 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 		}
 	}
 	for i := range runners.Items {
-		if r := &runners.Items[i]; r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
+		r := &runners.Items[i]
+		owned[max(r.Status.RunnerID, c.Memory.registration(client.ObjectKeyFromObject(r), r.UID))] = true
+		if r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
 			w := of(r.Spec.ConnectionRef.From(r.Namespace))
 			w.runners = append(w.runners, r)
 		}
 	}
 	for _, key := range c.left(fleets) {
-		fleets[key] = &fleet{placeholders: placeholders}
+		of(key)
 	}
 	return fleets, nil
 }
@@ -252,11 +256,10 @@ func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
 	}
 	for _, r := range w.runners {
-		for _, l := range r.Spec.REST.Labels {
-			// A Runner may bear the label of another's pool: that one's is where to look.
-			if m, known := s.marks[l]; v1alpha1.IsOwnerLabel(l) && (!known || m.namespace == r.Namespace) {
-				s.marks[l] = mark{r.Namespace, c.Now()}
-			}
+		l := r.Spec.REST.Mark()
+		// A Runner may be forged with the mark of another's pool: that one's is where to look.
+		if m, known := s.marks[l]; l != "" && (!known || m.namespace == r.Namespace) {
+			s.marks[l] = mark{r.Namespace, c.Now()}
 		}
 	}
 	for label, m := range s.marks {
@@ -361,7 +364,7 @@ func (v *visit) removeLeaks(ctx context.Context) {
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {
 		at := slices.IndexFunc(known.Labels, func(l string) bool { _, ok := v.marks[l]; return ok })
-		if at < 0 || names[known.Name] {
+		if at < 0 || names[known.Name] || v.owned[id] {
 			continue
 		}
 		since, seen := v.leaks[id]

@@ -41,6 +41,7 @@ type Recorder struct {
 // not there any more is passed over; repeated events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
 	var g errgroup.Group // one that can't be recorded doesn't keep the others
+	g.SetLimit(recordParallel)
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
 			release, err := r.Memory.acquireRecord(ctx)

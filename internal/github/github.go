@@ -26,8 +26,8 @@ type Options struct {
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
-	answered func(class string, status int, header http.Header) // nil for nobody
-	refused  func()                                             // nil for nobody
+	answered func(class string, status int, header http.Header, large error) // nil for nobody
+	refused  func()                                                          // nil for nobody
 }
 
 // WithDefaults returns the options with defaults in place of zero values.

@@ -29,6 +29,8 @@ const (
 type Trouble struct {
 	// Code of the last answer; 0 if there was none.
 	Code int
+	// Large is what was too large in the last answer; nil if nothing was.
+	Large error
 	// Next is when such a call is made again at the latest.
 	Next time.Time
 }
@@ -37,6 +39,7 @@ type Trouble struct {
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
+	large             error
 	isKnown           bool // to those that OnTrouble named
 }
 
@@ -62,16 +65,17 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	var first time.Time
 	for _, f := range c.failing[key] {
 		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
-			t, first, yes = Trouble{Code: f.code, Next: f.next}, f.first, true
+			t, first, yes = Trouble{Code: f.code, Large: f.large, Next: f.next}, f.first, true
 		}
 	}
 	return t, yes
 }
 
-// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, and how long GitHub asks to wait.
-func (c *Connections) answered(key, class string, status int, header http.Header) {
+// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and what is too large in
+// the answer.
+func (c *Connections) answered(key, class string, status int, header http.Header, large error) {
 	c.mu.Lock()
-	changed := c.count(key, class, status, header)
+	changed := c.count(key, class, status, header, large)
 	wake := c.onTrouble
 	c.mu.Unlock()
 	for _, f := range wake {
@@ -82,9 +86,9 @@ func (c *Connections) answered(key, class string, status int, header http.Header
 }
 
 // count reports whether a trouble began or ended.
-func (c *Connections) count(key, class string, status int, header http.Header) (changed bool) {
+func (c *Connections) count(key, class string, status int, header http.Header, large error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
-	if KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
+	if large == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
 		delete(c.failing[key], class)
 		if status >= http.StatusOK && status < http.StatusMultipleChoices {
 			c.accepted[key] = now
@@ -98,7 +102,8 @@ func (c *Connections) count(key, class string, status int, header http.Header) (
 		f = &failures{first: now}
 		c.failing[key][class] = f
 	}
-	f.last, f.code, f.next = now, status, now.Add(max(troubleRetry, RetryAfter(header, now)))
+	f.last, f.code, f.large = now, status, large
+	f.next = now.Add(max(troubleRetry, RetryAfter(header, now)))
 	f.calls++
 	changed = !f.isKnown && f.isTrouble(now)
 	f.isKnown = f.isKnown || changed
@@ -138,7 +143,9 @@ func (c *Connections) Accepted(key string) time.Time {
 
 // Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
 func (c *Connections) Watch(o Options, key string) Options {
-	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
+	o.answered = func(class string, status int, header http.Header, large error) {
+		c.answered(key, class, status, header, large)
+	}
 	o.refused = func() { c.refuse(key) }
 	return o
 }
@@ -162,9 +169,21 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	switch {
 	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
 	case err != nil:
-		o.answered(class, 0, nil)
+		o.answered(class, 0, nil, nil)
 	default:
-		o.answered(class, resp.StatusCode, withLimit(resp))
+		o.answered(class, resp.StatusCode, withLimit(resp), nil)
+	}
+}
+
+// NoteSize takes in whether something was too large in a good answer to a call of a class. It is counted apart: that there is an answer doesn't
+// end this trouble, and that one fits says nothing of credentials.
+func (o Options) NoteSize(class string, status int, large error) {
+	switch {
+	case o.answered == nil, status >= http.StatusMultipleChoices:
+	case large == nil:
+		o.answered(class+" size", http.StatusContinue, nil, nil)
+	default:
+		o.answered(class+" size", status, nil, large)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ import (
 // maxMessage bounds condition and event messages, in bytes: the API server takes
 // 32 KiB in a condition and 1 KiB in an event's note.
 const (
-	maxConditionMessage = 8 << 10
+	maxConditionMessage = v1alpha1.MaxStatusText
 	maxEventNote        = 1000
 )
 
@@ -144,8 +145,12 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 }
 
 // Save writes the status if it differs from the one read or last saved. An object
-// that is gone is not an error.
+// that is gone is not an error. Texts beyond the maximum that the API server takes are cut.
 func (a *Attempt) Save(ctx context.Context) error {
+	status := reflect.ValueOf(a.obj).Elem().FieldByName("Status").Addr().Interface()
+	wording.Texts(status, func(text reflect.Value, _ reflect.StructField) {
+		text.SetString(wording.Truncate(text.String(), v1alpha1.MaxStatusText))
+	})
 	if equality.Semantic.DeepEqual(a.saved, a.obj) {
 		return nil
 	}

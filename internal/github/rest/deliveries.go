@@ -62,6 +62,7 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 		}
 		if list, resp, err = listed(list, resp, err); err == nil {
 			page, next = deliveriesOf(list), resp.Cursor
+			_, err = github.Fit(&page)
 		}
 		return resp, err
 	})

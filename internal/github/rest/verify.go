@@ -50,11 +50,11 @@ func Verify(ctx context.Context, creds github.Credentials, options github.Option
 }
 
 // verifying counts the requests of verifications.
-type verifying struct{ network http.RoundTripper }
+type verifying struct{ options github.Options }
 
 // RoundTrip sends a request.
 func (v verifying) RoundTrip(req *http.Request) (*http.Response, error) {
-	return meter.Send(v.network, req, "verify", mostAnswer)
+	return meter.Send(v.options, req, "verify", verifyBounds)
 }
 
 type verification struct {
@@ -64,7 +64,7 @@ type verification struct {
 
 func (v *verification) client(bearer string) (*gogithub.Client, error) {
 	client, err := gogithub.NewClient(
-		gogithub.WithTransport(verifying{v.options.Transport}), gogithub.WithURLs(&v.target.API, nil),
+		gogithub.WithTransport(verifying{v.options}), gogithub.WithURLs(&v.target.API, nil),
 		gogithub.WithUserAgent("corral/"+v.options.Version), gogithub.WithAuthToken(bearer))
 	if err != nil {
 		return nil, newError(v1alpha1.InvalidSpecReason, err, "url can't be used")

@@ -57,7 +57,7 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	options = options.WithDefaults(turns.Most).For(creds)
 	tokens := newTokenSource(metered{options}, options.Now, options.Timeout)
 	c := &Client{
-		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
+		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens, options: options}),
 		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]limit{},
 	}
 	if _, err := c.newPooledClient(subsystemController, 0); err != nil {

@@ -28,11 +28,11 @@ type JobEvent struct {
 	// JobID identifies the job: a GUID on github.com.
 	JobID string
 	// Repository is OWNER/NAME.
-	Repository string
+	Repository string `most:"140"`
 	// Workflow is the workflow's ref: OWNER/NAME/.github/workflows/FILE@REF.
-	Workflow string
+	Workflow string `cut:"1024"`
 	// Name of the job as shown.
-	Name string
+	Name string `cut:"1024"`
 	// RunID is the workflow run.
 	RunID int64
 	// RunnerID and RunnerName say who has the job; 0 and "" when nobody.
