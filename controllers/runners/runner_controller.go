@@ -74,8 +74,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: time.Now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: now}
 }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.

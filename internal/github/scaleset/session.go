@@ -125,7 +125,7 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 	if err != nil || got == nil {
 		return nil, err
 	}
-	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, events: eventsOf(got, now())}
+	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, events: eventsOf(got, now(), s.client.options.Ours)}
 	m.size = len(m.events) + len(got.JobAvailableMessages) + len(m.unknown)
 	for _, job := range got.JobAvailableMessages {
 		m.available = append(m.available, job.RunnerRequestID)
