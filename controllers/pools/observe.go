@@ -274,7 +274,20 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now), o.now)
+	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
+	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
+}
+
+// awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own
+// controller remembers since when it has seen them.
+func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observation, now time.Time) poolstatus.Observation {
+	if runner.Status.EndedAt == nil {
+		x.Noticed = now
+	}
+	if !x.Restarting.IsZero() && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
+		x.Restarting = now
+	}
+	return x
 }
 
 // awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may
