@@ -274,12 +274,25 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now), o.now)
+	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now)
+	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
 }
 
 // startup is how long a runner of a revision may take to start.
 func (o observation) startup(revision string) time.Duration {
 	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
+}
+
+// awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own
+// controller remembers since when it has seen them.
+func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observation, now time.Time) poolstatus.Observation {
+	if runner.Status.EndedAt == nil {
+		x.Noticed = now
+	}
+	if !x.Restarting.IsZero() && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
+		x.Restarting = now
+	}
+	return x
 }
 
 // awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may

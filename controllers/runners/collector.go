@@ -85,8 +85,8 @@ type mark struct {
 }
 
 // NewCollector returns a RunnerCollector, to be added to a manager. cluster identifies this cluster in the runners' labels.
-func NewCollector(report kube.Reporter, live client.Reader, gh RESTClients, access *connections.Access, memory *Memory, cluster string) *RunnerCollector {
-	return &RunnerCollector{Reporter: report, Live: live, REST: gh, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
+func NewCollector(report kube.Reporter, live client.Reader, gh RESTClients, access *connections.Access, memory *Memory, cluster string, now func() time.Time) *RunnerCollector {
+	return &RunnerCollector{Reporter: report, Live: live, REST: gh, Access: access, Memory: memory, Cluster: cluster, Now: now}
 }
 
 // Start compares the runners of each connection every minute or more, until ctx ends.

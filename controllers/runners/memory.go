@@ -106,8 +106,12 @@ type podMemory struct {
 
 // containerMemory is about a runner's container.
 type containerMemory struct {
+	awaited bool // it was seen before it started
+	ran     bool // it was seen before it ended
 	started time.Time
 	ended   time.Time            // when its end was first seen
+	down    time.Time            // when it ended that is to run again, by its node's clock; zero while it runs
+	turned  time.Time            // when down was first seen to change
 	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
 }
 

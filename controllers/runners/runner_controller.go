@@ -74,8 +74,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: time.Now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: now}
 }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
@@ -246,12 +246,43 @@ func (p pass) observe(startErr error) observation {
 		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
 		o.Job = &job
 	}
-	p.memory.container.started = o.StartedAt
-	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {
-		p.memory.container.ended = p.Now()
-	}
-	o.Noticed = p.memory.container.ended
+	p.memory.container.follow(&o.Observation, p.Now())
 	return o
+}
+
+// follow remembers what is observed of the container. What this process saw happen counts from then: the clock of the node may be wrong.
+func (c *containerMemory) follow(o *poolstatus.Observation, now time.Time) {
+	if !o.Restarting.Equal(c.down) {
+		c.down, c.turned = o.Restarting, now
+	}
+	if !c.down.IsZero() {
+		o.Restarting = c.turned
+	}
+	hasRun, isOver := !o.StartedAt.IsZero(), !o.EndedAt.IsZero()
+	if hasRun {
+		o.StartedAt = c.start(o.StartedAt, now)
+	}
+	if isOver && c.ended.IsZero() {
+		c.ended = now
+	}
+	if o.Noticed = c.ended; isOver && c.ran {
+		o.EndedAt = c.ended
+	}
+	c.awaited, c.ran = c.awaited || o.HasPod && !hasRun, c.ran || hasRun && !isOver
+}
+
+// start returns when the container started that has run, by its pod since a time: the last time if it restarted.
+func (c *containerMemory) start(byPod, now time.Time) time.Time {
+	if c.started.IsZero() {
+		c.started = byPod
+		if c.awaited {
+			c.started = now
+		}
+	}
+	if c.turned.After(c.started) {
+		c.started = c.turned
+	}
+	return c.started
 }
 
 // decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job

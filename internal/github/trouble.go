@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/corral-dev/corral/internal/clock"
 )
 
 const (
@@ -50,8 +52,8 @@ func (f *failures) isTrouble(now time.Time) bool {
 	return isSure && now.Sub(f.last) < max(troubleLife, wait+troubleRetry)
 }
 
-// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, and when GitHub refuses its
-// credentials. It must not block.
+// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, when GitHub refuses its
+// credentials, and when GitHub's clock begins or ceases to differ. It must not block.
 func (c *Connections) OnTrouble(changed func(key string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,12 +78,19 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 func (c *Connections) answered(key, class string, status int, header http.Header, large error) {
 	c.mu.Lock()
 	changed := c.count(key, class, status, header, large)
-	wake := c.onTrouble
 	c.mu.Unlock()
-	for _, f := range wake {
-		if changed {
-			f(key)
-		}
+	if changed {
+		c.wake(key)
+	}
+}
+
+// wake calls those who asked for it with OnTrouble.
+func (c *Connections) wake(key string) {
+	c.mu.Lock()
+	all := c.onTrouble
+	c.mu.Unlock()
+	for _, f := range all {
+		f(key)
 	}
 }
 
@@ -103,7 +112,7 @@ func (c *Connections) count(key, class string, status int, header http.Header, l
 		c.failing[key][class] = f
 	}
 	f.last, f.code, f.large = now, status, large
-	f.next = now.Add(max(troubleRetry, RetryAfter(header, now)))
+	f.next = now.Add(max(troubleRetry, RetryAfter(header, c.clock(key).Now())))
 	f.calls++
 	changed = !f.isKnown && f.isTrouble(now)
 	f.isKnown = f.isKnown || changed
@@ -117,13 +126,9 @@ func (c *Connections) refuse(key string) {
 	if isNews {
 		c.refused[key] = c.now()
 	}
-	wake := c.onTrouble
 	c.mu.Unlock()
-	if !isNews {
-		return
-	}
-	for _, f := range wake {
-		f(key)
+	if isNews {
+		c.wake(key)
 	}
 }
 
@@ -141,8 +146,35 @@ func (c *Connections) Accepted(key string) time.Time {
 	return c.accepted[key]
 }
 
-// Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
+// Server is the label of GitHub's clocks in metrics.
+const Server = "github"
+
+// clock returns GitHub's clock as the answers to a connection's clients show it. c.mu must be held.
+func (c *Connections) clock(key string) *clock.Clock {
+	if c.clocks[key] == nil {
+		c.clocks[key] = clock.New(c.now, c.now, func(ahead time.Duration, crossed bool) {
+			c.Report(key, ahead, crossed)
+			if crossed {
+				c.wake(key)
+			}
+		})
+	}
+	return c.clocks[key]
+}
+
+// Ahead returns how far GitHub's clock is ahead of ours, as the answers to a connection's clients show it.
+func (c *Connections) Ahead(key string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock(key).Ahead()
+}
+
+// Watch returns the options of a connection's client, so that its calls show GitHub's clock, and say whether GitHub is in trouble, or refuses its
+// credentials.
 func (c *Connections) Watch(o Options, key string) Options {
+	c.mu.Lock()
+	o.clock = c.clock(key)
+	c.mu.Unlock()
 	o.answered = func(class string, status int, header http.Header, large error) {
 		c.answered(key, class, status, header, large)
 	}

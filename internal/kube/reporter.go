@@ -71,6 +71,8 @@ type Reporter struct {
 	Gathered *Gathered
 	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
 	Written *Written
+	// Now is the clock that conditions change by; this machine's if nil.
+	Now func() time.Time
 }
 
 // Attempt is one reconciliation of an object under way.
@@ -226,13 +228,16 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 }
 
 // keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
-// it is wrong must not be lost by it.
+// it is wrong must not be lost by it. Others changed now.
 func (a *Attempt) keepBeginnings() {
 	is := slices.Clone(a.obj.GetConditions())
 	for i := range is {
 		was := conditions.Get(a.before, is[i].Type)
-		if was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason {
+		switch {
+		case was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason:
 			is[i].LastTransitionTime = was.LastTransitionTime
+		case a.reporter.Now != nil:
+			is[i].LastTransitionTime = metav1.NewTime(a.reporter.Now().UTC().Truncate(time.Second))
 		}
 	}
 	a.obj.SetConditions(is)

@@ -98,7 +98,7 @@ func newClient(connection string, creds github.Credentials, o github.Options, pa
 }
 
 func (c *Client) identity(name string) (identity, error) {
-	b := newBudget(c.options.Now, !c.target.Server, name)
+	b := newBudget(c.options.Theirs, !c.target.Server, name)
 	transport := &transport{options: c.options, budget: b, base: c.target.API}
 	client, err := gogithub.NewClient(gogithub.WithTransport(transport), gogithub.WithURLs(&c.target.API, nil),
 		gogithub.WithUserAgent("corral/"+c.options.Version), gogithub.WithDisableRateLimitCheck())

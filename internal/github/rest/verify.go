@@ -86,7 +86,7 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 	case statusOf(resp) == http.StatusUnauthorized:
 		return Identity{}, newError(v1alpha1.CredentialsRefusedReason, nil, "%s is wrong, expired or revoked: GitHub answered 401", v1alpha1.TokenKey)
 	default:
-		if e := unavailable(resp, err, v.options.Now()); e != nil {
+		if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 			return Identity{}, e
 		}
 		// A token without a user, as of an App: it may well register runners.
@@ -115,7 +115,7 @@ func (v *verification) app(ctx context.Context, app github.App) (Identity, error
 	if v.target.Scope == github.Enterprise {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
 	}
-	assertion, err := app.Assertion(v.options.Now())
+	assertion, err := app.Assertion(v.options.Theirs())
 	if err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "%s can't be used", v1alpha1.AppPrivateKeyKey)
 	}
@@ -192,7 +192,7 @@ func (v *verification) registrationToken(ctx context.Context, client *gogithub.C
 
 // explain tells a missing right from a missing target: GitHub answers 404 for both.
 func (v *verification) explain(ctx context.Context, client *gogithub.Client, resp *gogithub.Response, err error, needs string) error {
-	if e := unavailable(resp, err, v.options.Now()); e != nil {
+	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
 	}
 	switch resp.StatusCode {
@@ -228,7 +228,7 @@ func (v *verification) visible(ctx context.Context, client *gogithub.Client) boo
 
 // refused is for calls that fail only if the App's own keys are wrong.
 func (v *verification) refused(resp *gogithub.Response, err error, format string, args ...any) error {
-	if e := unavailable(resp, err, v.options.Now()); e != nil {
+	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
 	}
 	return newError(v1alpha1.CredentialsRefusedReason, err, format, args...)

@@ -126,7 +126,7 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 		return nil, err
 	}
 	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown}
-	for _, event := range eventsOf(got, now()) {
+	for _, event := range eventsOf(got, now(), s.client.options.Ours) {
 		if _, err := github.Fit(&event); err != nil {
 			m.unknown = append(m.unknown, unknownPart{partEvent, err.Error()})
 			continue
