@@ -182,8 +182,6 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 		return remedies[v1alpha1.GitHubUnavailableReason]
 	case o.Code == 0:
 		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
-	case o.Code < 300:
-		return "Look at what the connection's url names: its answers aren't as GitHub's are. It is asked again."
 	case o.Code == 401:
 		return remedies[v1alpha1.CredentialsRefusedReason]
 	case o.Code >= 400 && o.Code < 500:

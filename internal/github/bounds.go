@@ -157,9 +157,9 @@ func (s *scanner) outside(c byte) {
 		s.name = s.last
 	case c == '[' || c == '{':
 		s.open(c == '[')
-	case s.depth > 0 && (c == ']' || c == '}'):
-		s.depth--
-	case s.depth > 0 && c == ',':
+	case c == ']' || c == '}':
+		s.depth = max(0, s.depth-1)
+	case c == ',':
 		s.next()
 	}
 }

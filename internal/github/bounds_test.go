@@ -40,7 +40,7 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 		"bytes":                         {`[` + strings.Repeat(" ", 5000) + `]`, TooLarge{"", 5000, unitBytes}},
 		"a byte order mark":             {"\xef\xbb\xbf[1, 2, 3, 4]", TooLarge{"", 3, unitElements}},
 		"no JSON":                       {`<html>{"a": [1,2,3,4,5]}`, nil},
-		"ends without beginnings":       {`[]]]}},,,,,`, nil},
+		"ends without beginnings":       {`[]]]}},,,`, nil},
 		"no closing quote":              {`["0123456789a`, TooLarge{"", 10, unitBytes}},
 	} {
 		t.Run(name, func(t *testing.T) {

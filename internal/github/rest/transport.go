@@ -26,8 +26,8 @@ var (
 	// payloadBounds are those of a delivery with its payload. GitHub caps those at 25 MB, but only pushes of thousands of commits have
 	// megabytes. A payload isn't decoded with the delivery.
 	payloadBounds = github.Bounds{Bytes: 4 << 20, List: pageSize, Inner: 10_000, Values: 200_000, Text: 2 << 20}
-	// verifyBounds are those of the answers about credentials.
-	verifyBounds = github.Bounds{Bytes: 1 << 20, List: pageSize, Values: 1_000}
+	// verifyBounds are those of the answers about credentials, and of what a server says of itself, which may be lists of addresses.
+	verifyBounds = github.Bounds{Bytes: 1 << 20, List: 5_000, Inner: 5_000, Values: 10_000}
 )
 
 const (

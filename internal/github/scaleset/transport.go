@@ -123,19 +123,10 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.status, x.header = resp.StatusCode, resp.Header
 		return resp, nil
 	}
-	body, err := readAll(resp)
-	if err == nil && isMessage {
-		body, err = x.readMessage(resp, body)
-		o.options.NoteSize("message_body", resp.StatusCode, err)
-	}
-	if isTooLarge(err) {
-		x.status, x.header = resp.StatusCode, resp.Header
-	}
+	body, err := o.read(x, resp, isMessage)
 	if err != nil {
-		x.message = err.Error()
 		return nil, err
 	}
-	x.status, x.header = resp.StatusCode, resp.Header
 	switch {
 	case isMessage:
 	case hasShape:
@@ -147,6 +138,22 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
+}
+
+// read reads an answer whole, and makes a message harmless. One that is cut off counts as no answer.
+func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
+	body, err := readAll(resp)
+	if err == nil && isMessage {
+		body, err = x.readMessage(resp, body)
+		o.options.NoteSize("message_body", resp.StatusCode, err)
+	}
+	if err == nil || isTooLarge(err) {
+		x.status, x.header = resp.StatusCode, resp.Header
+	}
+	if err != nil {
+		x.message = err.Error()
+	}
+	return body, err
 }
 
 // readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
