@@ -72,8 +72,8 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); failing(d.circuit) != "" {
-		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: failing(d.circuit)}
+	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); d.circuit.Open() || d.circuit.Rounds.Open() {
+		d.notReady.reason, d.notReady.message = unhealthy(o, d.circuit)
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
@@ -135,15 +135,18 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// failing says that runners fail time and again; "" if they don't.
-func failing(c scaling.Circuit) string {
+// unhealthy says that runners fail time and again, and why; "" if they don't.
+func unhealthy(o observation, c scaling.Circuit) (reason, message string) {
+	i := o.memory.health.interruption
 	switch {
 	case c.Open():
-		return c.String()
+		return v1alpha1.RunnersFailingReason, c.String()
+	case i.reason != "" && c.Rounds.Open():
+		return i.reason, i.message + "; " + c.Rounds.NextTry()
 	case c.Rounds.Open():
-		return c.Rounds.String()
+		return v1alpha1.RunnersFailingReason, c.Rounds.String()
 	}
-	return ""
+	return i.reason, i.message
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.
