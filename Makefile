@@ -10,6 +10,7 @@ LINT    := $(GO) tool -modfile=hack/lint/go.mod golangci-lint
 LDFLAGS := -s -w -X main.version=$(VERSION)
 P       ?= ./...
 SEEDS   ?= 1-20
+MINUTES ?= 30
 T       ?= .
 FUZZTIME ?= 60s
 RACE_PARTS ?= 40
@@ -84,6 +85,11 @@ shape: ## Print how large code and docs are: statements, structs, methods, names
 chaos: ## A storm of every fault for each of SEEDS (1-20), four at a time; one that fails tells its schedule and its log.
 	$(GO) run ./sim/localcluster/cmd/assets
 	CORRAL_CHAOS_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 60m -run TestStorm -v ./test/chaos
+
+.PHONY: failover
+failover: ## Two replicas for MINUTES (30) of storms from the first of SEEDS on, each with a leader that is stopped for longer than its lease. For a night.
+	$(GO) run ./sim/localcluster/cmd/assets
+	CORRAL_CHAOS_SEEDS=$(SEEDS) CORRAL_FAILOVER_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 180m -run TestFailover -v ./test/chaos
 
 .PHONY: interop interop-github interop-flux interop-argocd interop-prometheus
 interop: interop-github interop-flux interop-argocd interop-prometheus ## Meet GitHub's published descriptions, and Flux's, Argo CD's and Prometheus's real programs, built from their modules (25 CPU-minutes the first time).

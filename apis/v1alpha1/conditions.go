@@ -85,9 +85,11 @@ const (
 	DrainingReason = "Draining"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
+	// SecretRefusedReason is true while the API server refuses the Secret of a runner's registration.
+	SecretRefusedReason = "SecretRefused"
 	// ServiceAccountMissingReason is true while the ServiceAccount isn't there that a pool's pods name.
 	ServiceAccountMissingReason = "ServiceAccountMissing"
-	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods.
+	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods, Secrets or Runners.
 	QuotaExceededReason = "QuotaExceeded"
 	// CacheUnavailableReason is true while runners wait for a claim of their pool's cache.
 	CacheUnavailableReason = "CacheUnavailable"

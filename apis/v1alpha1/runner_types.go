@@ -99,7 +99,7 @@ const (
 	CauseUnschedulable RunnerCause = "Unschedulable"
 	// CauseQuota is when a ResourceQuota of the namespace admits no more pods.
 	CauseQuota RunnerCause = "Quota"
-	// CauseRefused is when the API server refuses the pod.
+	// CauseRefused is when the API server refuses the pod, or the Secret of the registration.
 	CauseRefused RunnerCause = "Refused"
 	// CauseImagePull is when the image can't be pulled.
 	CauseImagePull RunnerCause = "ImagePull"

@@ -42,6 +42,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	for _, s := range o.health.suspects {
 		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
+	r.Results.SetPatience(o.key(), o.health.rounds())
 	r.markFailed(o)
 	countFailed(o)
 	logFailed(ctx, o)

@@ -72,8 +72,8 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); d.circuit.Open() {
-		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: d.circuit.String()}
+	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); failing(d.circuit) != "" {
+		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: failing(d.circuit)}
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
@@ -123,13 +123,27 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	}
 	c := o.memory.health.circuits[revision]
 	if !c.Open() {
-		return holds, c, 0
+		if hold, holdsBack := c.Rounds.Hold(o.runners.live(), o.now); holdsBack {
+			holds = append(holds, hold)
+		}
+		return holds, c, c.Rounds.Left(o.now)
 	}
 	hold, next := o.hold(c)
 	if step.Try != "" {
 		hold = hold.Trying(o.runners.count(v1alpha1.RunnerBusy))
 	}
 	return append(holds, hold), c, cmp.Or(next, healthy)
+}
+
+// failing says that runners fail time and again; "" if they don't.
+func failing(c scaling.Circuit) string {
+	switch {
+	case c.Open():
+		return c.String()
+	case c.Rounds.Open():
+		return c.Rounds.String()
+	}
+	return ""
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.

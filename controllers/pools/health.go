@@ -269,15 +269,16 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 			circuits[revision] = c
 		}
 	}
+	names, issued := stem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
 	for _, f := range results.Failures {
 		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
-			circuits[f.Revision] = c.Failed(f.Cause, f.Message, f.Began, f.At)
+			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
+			c.Rounds = c.Rounds.Failed(numberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
+			circuits[f.Revision] = c
 		}
 	}
 	for revision, c := range circuits {
-		if began, ok := results.Worked[revision]; ok && c.IsNewer(began) || o.succeeded(c) {
-			circuits[revision] = c.Succeeded()
-		}
+		circuits[revision] = o.afterSuccesses(c, results.Worked[revision])
 	}
 	return circuits
 }
@@ -294,6 +295,26 @@ func recalled(o observation, revision string) scaling.Circuit {
 		last = s.Failures[i].Time.Time // the condition has been so since the third
 	}
 	return scaling.Recall(revision, c.Message, last)
+}
+
+// afterSuccesses returns a circuit after what its runners did well. Worked is the last of them that got a job.
+func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
+	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
+		c.Rounds = scaling.Rounds{}
+	}
+	if !worked.Began.IsZero() && c.IsNewer(worked.Began) || o.succeeded(c) {
+		c = c.Succeeded()
+	}
+	return c
+}
+
+// isRoundOver reports whether a runner that was made after the last failed round has a job, or waits for one in good health.
+func (o observation) isRoundOver(c scaling.Circuit) bool {
+	names := stem(o.pool.Name, o.pool.UID)
+	return slices.ContainsFunc(o.runners, func(x observed) bool {
+		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x)
+		return isWell && x.runner.Spec.Revision == c.Revision && numberOf(names, x.runner.Name) > c.Rounds.Issued
+	})
 }
 
 // succeeded reports whether a runner of the circuit's template got a job since the last
@@ -387,4 +408,15 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason), x.runner.Name}, wait
 	}
 	return notReady{}, wait
+}
+
+// rounds are the failed rounds of the revisions that runners are made from.
+func (h health) rounds() map[string]scaling.Rounds {
+	rounds := map[string]scaling.Rounds{}
+	for revision, c := range h.memory.circuits {
+		if c.Rounds.Count > 0 {
+			rounds[revision] = c.Rounds
+		}
+	}
+	return rounds
 }

@@ -171,6 +171,13 @@ func (e *expectations) skip(stem, name string) {
 	e.last = max(e.last, numberOf(stem, name))
 }
 
+// issued returns the highest number given to a runner.
+func (e *expectations) issued() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
+}
+
 // next returns the next runner's number.
 func (e *expectations) next() int64 {
 	e.mu.Lock()

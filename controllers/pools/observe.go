@@ -274,13 +274,18 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now), o.now)
+	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now), o.now)
+}
+
+// startup is how long a runner of a revision may take to start.
+func (o observation) startup(revision string) time.Duration {
+	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
 }
 
 // awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may
 // be the one too many in a row that holds the pool back.
 func (r *Reconciler) awaitCount(runner *v1alpha1.Runner, verdict poolstatus.Assessment, now time.Time) poolstatus.Assessment {
-	counts := verdict.State == v1alpha1.RunnerFailed && verdict.Cause.Permanent() && now.Sub(verdict.Since).Abs() < passing
+	counts := verdict.State == v1alpha1.RunnerFailed && verdict.Cause != "" && now.Sub(verdict.Since).Abs() < passing
 	if counts && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
 		verdict.Settling = true
 	}

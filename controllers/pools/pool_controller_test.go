@@ -79,7 +79,8 @@ func (b *bench) SinceLastPass(types.NamespacedName) runners.Results {
 	b.results = runners.Results{}
 	return taken
 }
-func (b *bench) HasFailed(types.NamespacedName, types.UID) bool { return !b.uncounted }
+func (b *bench) SetPatience(types.NamespacedName, map[string]scaling.Rounds) {}
+func (b *bench) HasFailed(types.NamespacedName, types.UID) bool              { return !b.uncounted }
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Assessment) {
 	b.ended = append(b.ended, why.Cause)
 }
@@ -596,7 +597,7 @@ func TestAJobThatWasOverBeforeThePoolLookedEndsARowOfFailures(t *testing.T) {
 			b := newBench(t)
 			b.start()
 			b.fail(3, v1alpha1.CauseImagePull)
-			b.results.Worked = map[string]time.Time{b.pool().Status.Revision: b.now.Add(tc.began)}
+			b.results.Worked = map[string]runners.Worked{b.pool().Status.Revision: {Began: b.now.Add(tc.began)}}
 			b.reconcile()
 			if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) != tc.want {
 				t.Error(b.readyReason())

@@ -118,7 +118,7 @@ func TestARestartKeepsHoldingBackRunnersThatFail(t *testing.T) {
 	if n := len(b.runners()); n > 1 || conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
 		t.Errorf("%d runners are started, %s", n, b.readyReason())
 	}
-	b.results.Worked = map[string]time.Time{b.pool().Status.Revision: time.Now().Add(time.Minute)}
+	b.results.Worked = map[string]runners.Worked{b.pool().Status.Revision: {Began: time.Now().Add(time.Minute)}}
 	b.reconcile()
 	if !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
 		t.Errorf("a runner did well, and it says %+v", conditions.Get(b.pool(), v1alpha1.HealthyCondition))

@@ -161,10 +161,12 @@ func (o observation) blockedOutdated(step rollout.Plan) (names []string) {
 func (o observation) records() (records map[string]rollout.Record, next time.Duration) {
 	records = map[string]rollout.Record{}
 	for revision, c := range o.memory.health.circuits {
-		if c.Failures == 0 {
+		left := c.Rounds.Left(o.now)
+		if c.Failures == 0 && left == 0 {
 			continue
 		}
-		r := rollout.Record{Owned: c.Owned, Open: c.Open(), First: c.First, Last: c.Last, Message: c.Row()}
+		next = soonest(next, left)
+		r := rollout.Record{Owned: c.Owned, Open: c.Open(), Paced: left > 0, First: c.First, Last: c.Last, Message: c.Row()}
 		if r.Open {
 			hold, wait := c.Hold(0, 0, o.probes(c), o.now)
 			r.Probe, next = hold.Create > 0, soonest(next, wait)

@@ -245,6 +245,22 @@ func TestLostRightsAreNoAbsence(t *testing.T) {
 	}
 }
 
+// GitHub's list has a runner whose id GitHub says it does not know: that isn't absence, however long it lasts.
+func TestARunnerInTheListIsNotAbsent(t *testing.T) {
+	b := newRESTBench(t)
+	b.running()
+	b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
+	b.reconcile()
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Time
+	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner)
+	b.passes(60, absentLook)
+	b.passes(1, connectionRetry)
+	if b.pod() == nil {
+		t.Error("a runner with a job was ended")
+	}
+}
+
 // After a restart, GitHub counts no runners for a while and knows none of them: those with a job go on.
 func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
 	for answer, fault := range nothing {

@@ -243,6 +243,9 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 
 // knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
 func (p pass) knownID(ctx context.Context) (int64, error) {
+	if p.memory.registered && p.memory.unstored != nil {
+		return p.memory.unstored.RunnerID, nil
+	}
 	if p.memory.registered {
 		return p.memory.registration, nil
 	}
@@ -350,7 +353,7 @@ func (p pass) deletePod(ctx context.Context) error {
 	if pod.DeletionTimestamp.IsZero() && !p.Memory.isPodDeleted(client.ObjectKeyFromObject(pod), pod.UID) {
 		err := p.Client.Delete(ctx, pod, only)
 		if apierrors.IsConflict(err) {
-			return kube.Progress(registerRetry, "its pod changed: it may register itself")
+			return kube.Progress(busyRetry, "its pod changed: it may register itself") // its watch wakes the runner
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)

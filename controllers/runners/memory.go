@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // maxFailures bounds how many failures of a pool are kept until somebody takes them.
@@ -33,6 +35,7 @@ type Memory struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
+	rounds   map[types.NamespacedName]map[string]scaling.Rounds
 	suspects map[types.NamespacedName]suspicion
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
@@ -45,7 +48,7 @@ type Memory struct {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
-		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, suspects: map[types.NamespacedName]suspicion{},
+		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, rounds: map[types.NamespacedName]map[string]scaling.Rounds{}, suspects: map[types.NamespacedName]suspicion{},
 		recording: semaphore.NewWeighted(recordParallel),
 	}
 }
@@ -78,18 +81,20 @@ type runnerMemory struct {
 	uid          types.UID
 	registration int64 // its id on GitHub; 0 until registered
 	registered   bool  // by this process, which knows what is registered
-	starting     bool  // registered, and without a pod yet; guarded by Memory
-	pod          podMemory
-	container    containerMemory
-	completion   completion
-	end          endMemory
-	busy         bool                   // GitHub kept its registration, for it has a job
-	hadNoJob     bool                   // it ended without an error, and GitHub told that it had no job
-	refused      int                    // how often in a row GitHub was away
-	failed       *poolstatus.Assessment // why it is being ended, if it failed
-	persistent   persistentMemory
-	claim        claimMemory
-	absence      absence
+	// unstored is a registration, or a token for one, whose Secret could not be created yet; nil for none.
+	unstored   *github.JIT
+	starting   bool // registered, and without a pod yet; guarded by Memory
+	pod        podMemory
+	container  containerMemory
+	completion completion
+	end        endMemory
+	busy       bool                   // GitHub kept its registration, for it has a job
+	hadNoJob   bool                   // it ended without an error, and GitHub told that it had no job
+	refused    int                    // how often in a row GitHub was away
+	failed     *poolstatus.Assessment // why it is being ended, if it failed
+	persistent persistentMemory
+	claim      claimMemory
+	absence    absence
 }
 
 // podMemory is what this process did about a runner's pod.
@@ -140,10 +145,16 @@ type Failure struct {
 // Results holds the failures and successes of a pool's runners since its last pass.
 type Results struct {
 	Failures []Failure
-	// Worked holds, by revision, when the last began of the jobs that runners got.
-	Worked map[string]time.Time
+	// Worked holds, by revision, the last runner that got a job.
+	Worked map[string]Worked
 	// Missed says which runner started without a claim of the cache last, and why; "" for none.
 	Missed string
+}
+
+// Worked is a runner that got a job, and when that began.
+type Worked struct {
+	Runner string
+	Began  time.Time
 }
 
 // of returns the memory of a runner; another of the same name starts afresh. Only the one worker that
@@ -455,12 +466,30 @@ func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
 }
 
 // recordWorked notes that a runner got a job. It may be gone before its pool looks at it.
-func (m *Memory) recordWorked(pool types.NamespacedName, revision string, began time.Time) {
+func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Worked) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o := m.resultsOf(pool); began.After(o.Worked[revision]) {
-		o.Worked[revision] = began
+	if o := m.resultsOf(pool); w.Began.After(o.Worked[revision].Began) {
+		o.Worked[revision] = w
 	}
+}
+
+// SetPatience notes how patient a pool is with the start of its runners, by revision; nil for as patient as its deadlines say.
+func (m *Memory) SetPatience(pool types.NamespacedName, rounds map[string]scaling.Rounds) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(rounds) == 0 {
+		delete(m.rounds, pool)
+	} else {
+		m.rounds[pool] = rounds
+	}
+}
+
+// startup is how long a runner of a pool's revision may take to start that has a deadline.
+func (m *Memory) startup(pool types.NamespacedName, revision string, deadline time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rounds[pool][revision].Patience(deadline)
 }
 
 // recordMissed notes that a runner started without a claim.
@@ -472,7 +501,7 @@ func (m *Memory) recordMissed(pool types.NamespacedName, why string) {
 
 func (m *Memory) resultsOf(pool types.NamespacedName) *Results {
 	if m.results[pool] == nil {
-		m.results[pool] = &Results{Worked: map[string]time.Time{}}
+		m.results[pool] = &Results{Worked: map[string]Worked{}}
 	}
 	return m.results[pool]
 }

@@ -100,18 +100,6 @@ func (p pass) clearName(ctx context.Context, gh registrar) error {
 	return nil
 }
 
-// tokenStored comes after an attempt to create the Secret: one of an earlier attempt, whose answer was lost, is as good.
-func (p pass) tokenStored(ctx context.Context, err error) error {
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return p.readSecret(ctx)
-	case err != nil:
-		return fmt.Errorf("storing the registration token: %w", err)
-	}
-	p.memory.persistent.hasToken = true
-	return nil
-}
-
 // isDown reports whether the runner's container of a pod, nil for none, ended, and doesn't run again yet.
 func isDown(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {

@@ -6,7 +6,6 @@ package runners
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,17 +69,18 @@ func (p pass) register(ctx context.Context) error {
 	if err := p.clearName(ctx, gh); err != nil {
 		return err
 	}
-	jit, err := gh.generate(ctx)
-	if err == nil {
+	if p.memory.unstored == nil {
+		jit, err := gh.generate(ctx)
+		switch {
+		case github.IsRunnerExists(err):
+			return p.reregister(ctx, gh)
+		case err != nil:
+			return p.githubOutcome(err)
+		}
+		p.memory.unstored, p.memory.registered = &jit, !p.runner.Persists()
 		p.Memory.beginStart(p.memory)
 	}
-	if github.IsRunnerExists(err) {
-		return p.reregister(ctx, gh)
-	}
-	if err != nil {
-		return p.githubOutcome(err)
-	}
-	return p.storeSecret(ctx, jit, gh.network())
+	return p.storeSecret(ctx, *p.memory.unstored, gh.network())
 }
 
 // checkPool returns nil if the runner is as its pool makes them, and the pool holds the scale set that it is to be registered with:
@@ -211,14 +211,21 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 		return fmt.Errorf("owning the registration's Secret: %w", err)
 	}
 	err := p.Client.Create(ctx, secret)
-	if p.runner.Persists() {
-		return p.tokenStored(ctx, err)
+	switch {
+	case apierrors.IsAlreadyExists(err): // by an earlier attempt, whose answer was lost
+		return p.readSecret(ctx)
+	case IsQuota(err):
+		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the Secret of its registration: %w", err)
+	case kube.IsRefused(err):
+		return kube.Wait(v1alpha1.SecretRefusedReason, refusalRetry, "creating the Secret of its registration: %w", err)
+	case err != nil:
+		return fmt.Errorf("creating the Secret of its registration: %w", err)
+	case p.runner.Persists():
+		p.memory.persistent.hasToken = true
+	default:
+		p.Memory.setRegistration(p.memory, jit.RunnerID)
 	}
-	if err != nil {
-		return fmt.Errorf("storing the registration: %w", err)
-	}
-	p.Memory.setRegistration(p.memory, jit.RunnerID)
-	p.memory.registered = true
+	p.memory.unstored = nil
 	return nil
 }
 
@@ -296,9 +303,13 @@ func (p pass) githubOutcome(err error) error {
 	case github.IsRunnerGroupNotFound(err):
 		return kube.Wait(v1alpha1.RunnerGroupNotFoundReason, rightsRetry, "%s", github.Summary(err))
 	}
-	// Without the ids of the request: a message that is new each time would be written.
-	return errors.New(github.Summary(err))
+	return answerError{github.Summary(err)} // without the ids of the request: a message that is new each time would be written
 }
+
+// answerError is an answer of GitHub that is no refusal.
+type answerError struct{ summary string }
+
+func (e answerError) Error() string { return e.summary }
 
 // backoff is the time to the next attempt after so many in vain: 500 ms, doubling to
 // 30 s, less up to a half of it so that runners don't ask in step.

@@ -179,10 +179,11 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	var err error
 	if id != 0 {
 		known, err = s.gh.Runner(ctx, id)
-	} else {
-		known, err = s.gh.RunnerByName(ctx, s.name)
 	}
-	if err != nil || known == nil {
+	if err == nil && known == nil { // the list may have a runner although GitHub does not know its id
+		known, err = s.byName(ctx)
+	}
+	if err != nil || known == nil || id != 0 && known.ID != id {
 		return nil, err
 	}
 	r := &registered{id: known.ID, busy: known.Busy}
@@ -205,9 +206,15 @@ func (s byREST) network() github.Network { return s.gh.Network() }
 
 // check lists the runners of the name: the client is for the runner's scope, but GitHub answers 404 also to credentials that lost their rights.
 func (s byREST) check(ctx context.Context) error {
-	_, err := s.gh.RunnerByName(ctx, s.name)
-	if github.IsNotFound(err) {
-		return s.forbidden(fmt.Sprintf("looking for runner %q", s.name), "list the runners of %s", err)
-	}
+	_, err := s.byName(ctx)
 	return err
+}
+
+// byName looks for the runner in the list; nil if it isn't there.
+func (s byREST) byName(ctx context.Context) (*rest.Runner, error) {
+	known, err := s.gh.RunnerByName(ctx, s.name)
+	if github.IsNotFound(err) {
+		return nil, s.forbidden(fmt.Sprintf("looking for runner %q", s.name), "list the runners of %s", err)
+	}
+	return known, err
 }

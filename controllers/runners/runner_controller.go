@@ -228,7 +228,7 @@ type observation struct {
 func (p pass) observe(startErr error) observation {
 	deadline := v1alpha1.DefaultStartupDeadline
 	if p.pool != nil {
-		deadline = p.pool.Spec.Deadlines.GetStartup()
+		deadline = p.Memory.startup(p.poolKey(), p.runner.Spec.Revision, p.pool.Spec.Deadlines.GetStartup())
 	}
 	seen := *p.runner
 	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
@@ -279,7 +279,7 @@ func (p pass) project(o observation, state poolstatus.Assessment) {
 		s.Job = o.Job
 	}
 	if o.Job != nil {
-		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, cmp.Or(o.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time)
+		p.Memory.recordWorked(p.poolKey(), p.runner.Spec.Revision, Worked{Runner: p.runner.Name, Began: cmp.Or(o.Job.StartedAt, s.StartedAt, &p.runner.CreationTimestamp).Time})
 	}
 }
 
@@ -296,8 +296,12 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 	if kube.IsProgress(startErr) || errors.As(startErr, new(forgedError)) {
 		return "" // nothing is amiss, or with nobody but who made it
 	}
-	switch kube.ReasonOf(startErr, v1alpha1.GitHubUnavailableReason) {
-	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason:
+	switch kube.ReasonOf(startErr, "") {
+	case "": // what GitHub answers, or trouble with the API server, which is nobody's fault
+		if !errors.As(startErr, new(answerError)) {
+			return ""
+		}
+	case v1alpha1.TemplateInvalidReason, v1alpha1.ServiceAccountMissingReason, v1alpha1.PolicyDeniedReason, v1alpha1.SecretRefusedReason:
 		return v1alpha1.CauseRefused
 	case v1alpha1.QuotaExceededReason:
 		return v1alpha1.CauseQuota

@@ -365,8 +365,8 @@ func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	if r := b.runner(); r != nil && r.DeletionTimestamp.IsZero() {
 		t.Fatalf("not done: %+v", r.Status)
 	}
-	if got := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Equal(began) {
-		t.Errorf("a job began at %s, told is %s", began, got)
+	if got := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Worked[revision]; !got.Began.Equal(began) || got.Runner != "linux-a" {
+		t.Errorf("a job began at %s, told is %+v", began, got)
 	}
 }
 

@@ -55,6 +55,8 @@ type Record struct {
 	// Open is true when they are so many, of whatever permanent cause, that no runners of
 	// the revision are made; Probe when one may be tried now nevertheless.
 	Open, Probe bool
+	// Paced is true while no runner of the revision may be made, because the last ones failed for causes that are not the template's.
+	Paced bool
 	// First and Last are when the first and the last of them failed; zero if none did.
 	First, Last time.Time
 	// Message says what failed, in a sentence without a full stop.
@@ -245,7 +247,7 @@ func (u *update) step() Plan {
 // new one can't be made, the former makes up for them and nothing ends.
 func (u *update) roll(p *Plan) {
 	room := int32(math.MaxInt32)
-	if u.Records[u.To].Open && u.isSound() && !u.bothFail() {
+	if record := u.Records[u.To]; (record.Open || record.Paced) && u.isSound() && !u.bothFail() {
 		p.New, p.Rest = u.tried(room), u.from
 		room = p.New
 	}
@@ -261,10 +263,10 @@ func (u *update) roll(p *Plan) {
 // tried bounds the number of runners to make of a template that fails: one now and then.
 func (u *update) tried(n int32) int32 {
 	switch r := u.Records[u.To]; {
-	case r.Open && r.Probe:
-		return min(n, 1)
-	case r.Open:
+	case r.Paced, r.Open && !r.Probe:
 		return 0
+	case r.Open:
+		return min(n, 1)
 	}
 	return n
 }

@@ -340,6 +340,18 @@ func TestNext(t *testing.T) {
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: []string{"A", "B", "B"}, PhaseAges: time.Hour,
 				Reason: "all is replaced; A is kept until a runner of B has done well"},
 		},
+		"nodes refuse its pods: the former makes up for it until the next round": {
+			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rolling, Runners: idle("A", 3),
+				Records: map[string]rollout.Record{"B": {Paced: true}}},
+			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: allA, PhaseAges: time.Hour,
+				Reason: "3 runners of former templates left to replace"},
+		},
+		"and is tried with none of the canaries": {
+			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: idle("A", 4),
+				Records: map[string]rollout.Record{"B": {Paced: true}}},
+			want: outcome{Phase: "Canary", From: "A", InForce: "B", Surge: 2, Next3: allA, PhaseAges: time.Hour,
+				Reason: "0 of 2 canaries run; they have to do well for 5m0s"},
+		},
 		"what may be the network's: the former makes up for it, nothing ends": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, MaxUnavailable: 4},
 				Runners: idle("A", 4), Records: map[string]rollout.Record{"B": astray}},

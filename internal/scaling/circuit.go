@@ -34,6 +34,8 @@ type Circuit struct {
 	// Owned are those of them whose cause is the template's own: not one of the network
 	// between the runner and GitHub.
 	Owned int
+	// Rounds paces the template's runners while they fail for other causes.
+	Rounds Rounds
 }
 
 // Failed counts a failure of a runner that began at a time. Causes that pass by
@@ -79,7 +81,7 @@ func Recall(revision, text string, last time.Time) Circuit {
 func (c Circuit) IsNewer(began time.Time) bool { return !began.Before(c.Last.Truncate(time.Second)) }
 
 // Succeeded closes the circuit: a runner got a job, or waits for one in good health.
-func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision} }
+func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision, Rounds: c.Rounds} }
 
 // Open reports whether runners are held back.
 func (c Circuit) Open() bool { return c.Failures >= Tolerated }

@@ -261,6 +261,29 @@ func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
 	s.processIsWell()
 }
 
+// hasBusy waits until the controller knows of n runners of a pool with a job.
+func (s *fixture) hasBusy(pool string, n int) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		busy, err := s.inState(ctx, pool, v1alpha1.RunnerBusy)
+		if err == nil && busy != n {
+			err = fmt.Errorf("%d runners are busy", busy)
+		}
+		return err
+	})
+}
+
+// inState counts the runners of a pool in a state.
+func (s *fixture) inState(ctx context.Context, pool string, state v1alpha1.RunnerState) (n int, err error) {
+	runners, err := s.runners(ctx, pool)
+	for _, r := range runners {
+		if r.Status.State == state {
+			n++
+		}
+	}
+	return n, err
+}
+
 func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
@@ -441,7 +464,14 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.useToken(token)
 	pool := s.listening("linux")
 	long := s.addJobs("linux", 1, harness.LongJob)
-	eventually(s.T, func(context.Context) error { return s.running(1) })
+	s.hasBusy("linux", 1)                             // the message about its start has come
+	eventually(s.T, func(ctx context.Context) error { // which is told, too
+		must(s.T, w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+		if pool.Status.RunnerVersion == nil {
+			return errors.New("the runner's version is not known yet")
+		}
+		return nil
+	})
 	s.github.RevokeToken(token)
 	s.github.ExpireAdminTokens()
 	s.github.ExpireQueueTokens()
@@ -525,15 +555,9 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 
 // idle says whether so many runners of a pool wait for jobs, as GitHub sees it.
 func (s *fixture) idle(ctx context.Context, pool string, n int) error {
-	runners, err := s.runners(ctx, pool)
+	idle, err := s.inState(ctx, pool, v1alpha1.RunnerIdle)
 	if err != nil {
 		return err
-	}
-	idle := 0
-	for _, r := range runners {
-		if r.Status.State == v1alpha1.RunnerIdle {
-			idle++
-		}
 	}
 	if online := s.onGitHub(pool).Statistics.Idle; idle != n || online != n {
 		return fmt.Errorf("%d runners are idle, %d on GitHub; want %d", idle, online, n)

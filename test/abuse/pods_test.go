@@ -254,10 +254,10 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a := newPodFixture(t)
 	const text = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
-	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
+	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 30 * time.Second} }) // to be looked at; the next one has twice as long
 	jobs := a.addJobs(struck, 1, time.Millisecond)
 	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, text))
-	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running within 15s: "+text)
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running within 30s: "+text)
 	failed := a.isReplacedFirst()
 	a.sparedGoesOn()
 	release()

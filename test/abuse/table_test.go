@@ -21,6 +21,7 @@ var testName = regexp.MustCompile("`(Test\\w+)`")
 // deep: the API server alone tells of that, by its answer.
 var elsewhere = []string{
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestGitHubFindsNothing",
+	"TestPodsThatAreSlowerThanTheirDeadline", "TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly", "TestRefusedSecretsCostOneRegistrationEach",
 	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -64,6 +65,7 @@ func (l *eventLog) watch() {
 			for event := range follow.ResultChan() {
 				if r, ok := event.Object.(*v1alpha1.Runner); ok {
 					l.runner(seen, string(event.Type), r)
+					l.storm.attempts.see(r, event.Type == watch.Deleted, time.Now())
 				}
 			}
 		}

@@ -32,6 +32,8 @@ const (
 	longestGitHub  = 12 * time.Second // of a fault
 	longestOutage  = 8 * time.Second  // of a token that is revoked
 	longestNodeOut = 15 * time.Second
+	most           = 6  // runners of a pool
+	retries        = 24 // of a pool in a storm, for faults that strike no pods
 )
 
 func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
@@ -69,11 +71,12 @@ type schedule struct {
 type planner struct {
 	*rand.Rand
 	namespace string
+	replicas  int
 	schedule
 }
 
-func plan(seed uint64, namespace string) schedule {
-	p := &planner{Rand: rand.New(rand.NewPCG(seed, 42)), namespace: namespace}
+func plan(seed uint64, namespace string, replicas int) schedule {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 42)), namespace: namespace, replicas: replicas}
 	for range githubFaults {
 		p.githubFault()
 	}
@@ -86,6 +89,9 @@ func plan(seed uint64, namespace string) schedule {
 	p.nodes()
 	p.kills()
 	p.jobs()
+	for range apiFaults {
+		p.apiFault()
+	}
 	slices.SortStableFunc(p.steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return p.schedule
 }
@@ -103,6 +109,14 @@ func (p *planner) between(from, to time.Duration) time.Duration {
 func (p *planner) moment() time.Duration { return p.between(0, duration-2*time.Second) }
 
 func pick[T any](p *planner, from []T) T { return from[p.IntN(len(from))] }
+
+// replica chooses a replica.
+func (p *planner) replica() int {
+	if p.replicas == 1 {
+		return 0
+	}
+	return p.IntN(p.replicas)
+}
 
 func (p *planner) pool() string { return poolName(p.IntN(pools)) }
 
@@ -263,8 +277,8 @@ func (p *planner) nodes() {
 func (p *planner) kills() {
 	for range p.IntN(3) {
 		away := p.between(100*time.Millisecond, 3*time.Second)
-		p.add(p.between(2*time.Second, duration-5*time.Second), func(_ context.Context, s *storm) { s.killController(away) },
-			"the controller is killed and away for %s", away)
+		at, replica := p.between(2*time.Second, duration-5*time.Second), p.replica()
+		p.add(at, func(_ context.Context, s *storm) { s.kill(s.replicas[replica], away) }, "controller %d is killed and away for %s", replica, away)
 	}
 }
 
@@ -297,10 +311,10 @@ func TestScheduleDependsOnItsSeedAlone(t *testing.T) {
 		}
 		return lines
 	}
-	if diff := gocmp.Diff(text(plan(1, "n")), text(plan(1, "n"))); diff != "" {
+	if diff := gocmp.Diff(text(plan(1, "n", 2)), text(plan(1, "n", 2))); diff != "" {
 		t.Errorf("the same seed, twice:\n%s", diff)
 	}
-	if gocmp.Equal(text(plan(1, "n")), text(plan(2, "n"))) {
+	if gocmp.Equal(text(plan(1, "n", 2)), text(plan(2, "n", 2))) {
 		t.Error("two seeds make the same storm")
 	}
 }

@@ -49,7 +49,9 @@ func (s *storm) slowness() int64 {
 func (s *storm) slowDown() {
 	s.Helper()
 	s.log.add("", "cluster", "is slow")
-	fast := s.api.Inject(apiproxy.Fault{Kind: apiproxy.Delay, Resource: apiproxy.All, For: slowAnswer})
+	for _, r := range s.replicas {
+		r.api.Inject(apiproxy.Fault{Kind: apiproxy.Delay, Resource: apiproxy.All, For: slowAnswer})
+	}
 	start := s.node.Inject(nodeplay.Fault{Kind: nodeplay.StartsSlowly})
 	begin := time.Now()
 	for i := range pools {
@@ -60,7 +62,9 @@ func (s *storm) slowDown() {
 		}
 	}
 	s.until(begin.Add(2*s.startup + s.startup/2))
-	fast()
+	for _, r := range s.replicas {
+		r.api.ClearFaults()
+	}
 	start()
 	s.log.add("", "cluster", "is fast again")
 	made, healed := s.github.Report().RunnersMade, time.Now()

@@ -31,34 +31,63 @@ type storm struct {
 	seed      uint64
 	namespace string
 	schedule  schedule
+	storms    int // so far
 	github    *githubsim.Running
 	node      *nodeplay.Node
-	api       *apiproxy.Proxy // between the controller and the API server
 	log       *eventLog
 	pulse     pulse
+	attempts  attempts
 	startup   time.Duration // the deadline of the pools' runners
 
-	running    sync.WaitGroup // what the schedule started
+	replicas []*replica
+	running  sync.WaitGroup // what the schedule started
+	mu       sync.Mutex
+	canceled map[string]bool // jobs by id
+}
+
+// replica is a place of a controller.
+type replica struct {
+	name       string
+	api        *apiproxy.Proxy // between the controller and the API server
 	mu         sync.Mutex
-	controller *world.Controller
-	canceled   map[string]bool // jobs by id
+	controller *world.Controller // nil while it is away
 }
 
 func token(org int) string { return fmt.Sprintf("ghp_%s", connectionName(org)) }
 
+// newStorm begins the storm of a seed. There is one controller, or several that agree on a leader.
+func newStorm(t *testing.T, seed uint64, replicas int) *storm {
+	s := &storm{T: t, seed: seed, namespace: fmt.Sprintf("storm-%d-%d", replicas, seed), canceled: map[string]bool{}}
+	s.log = newEventLog(s)
+	for i := range replicas {
+		api, err := apiproxy.Start(w.Cluster.Config)
+		harness.Must(t, err)
+		t.Cleanup(api.Close)
+		s.replicas = append(s.replicas, &replica{name: fmt.Sprintf("corral-%d", i), api: api})
+	}
+	s.prepare()
+	return s
+}
+
 // blow is the storm of a seed, from its beginning to the verdict.
 func blow(t *testing.T, seed uint64) {
-	s := &storm{T: t, seed: seed, namespace: fmt.Sprintf("storm-%d", seed), canceled: map[string]bool{}}
-	s.schedule = plan(seed, s.namespace)
-	s.log = newEventLog(s)
-	s.prepare()
-	s.log.add("", "storm", "begins")
-	s.play()
-	s.log.add("", "storm", "is over")
-	s.calm()
-	s.recovers()
+	s := newStorm(t, seed, 1)
+	s.rage(seed)
 	s.slowDown()
 	s.judge()
+}
+
+// rage plays the schedule of a seed, and waits until all is well again.
+func (s *storm) rage(seed uint64) {
+	s.Helper()
+	schedule := plan(seed, s.namespace, len(s.replicas))
+	s.storms++
+	s.schedule.steps, s.schedule.arrivals = append(s.schedule.steps, schedule.steps...), append(s.schedule.arrivals, schedule.arrivals...)
+	s.log.add("", "storm", "%d begins", seed)
+	s.play(schedule)
+	s.log.add("", "storm", "%d is over", seed)
+	s.calm()
+	s.recovers()
 }
 
 // prepare makes all that the storm is to hit, and waits until it works.
@@ -72,9 +101,6 @@ func (s *storm) prepare() {
 	s.Cleanup(s.github.Close)
 	s.Cleanup(s.log.tell)
 	s.startNodes()
-	s.api, err = apiproxy.Start(w.Cluster.Config)
-	harness.Must(s.T, err)
-	s.Cleanup(s.api.Close)
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
 	s.startup = time.Duration(s.slowness()) * shortDeadline
 	s.log.watch()
@@ -83,8 +109,11 @@ func (s *storm) prepare() {
 	for i := range connections {
 		s.connect(i)
 	}
-	s.startController()
-	s.Cleanup(s.stopController)
+	s.elect()
+	for _, r := range s.replicas {
+		s.start(r)
+		s.Cleanup(func() { s.stop(r) })
+	}
 	for _, p := range s.allPools() {
 		harness.Must(s.T, w.Client.Create(s.Context(), p))
 	}
@@ -100,6 +129,7 @@ func (s *storm) startNodes() {
 		StartDelay: 100 * time.Millisecond,
 		OnFault: func(pod *corev1.Pod, m nodeplay.FaultKind) {
 			s.log.add(pod.Labels[v1alpha1.PoolLabel], "pod", "%s: %s", pod.Name, m)
+			s.attempts.strike(pod.Labels[v1alpha1.PoolLabel], m)
 			s.github.Excuse(pod.Name)
 		},
 	})
@@ -132,7 +162,7 @@ func wanted(i int) int { return i % 3 }
 // pool has short deadlines, and a cache if it is one of two in five; two of three keep runners idle, one of these two by its minimum.
 func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
-	p.Spec.Scale.Max, p.Spec.Cache = new(int32(6)), cacheOf(i)
+	p.Spec.Scale.Max, p.Spec.Cache = new(int32(most)), cacheOf(i)
 	switch wanted(i) {
 	case 1:
 		p.Spec.Scale.Min = new(int32(1))
@@ -169,17 +199,17 @@ func (s *storm) allPools() []*v1alpha1.RunnerPool {
 }
 
 // play lets the schedule happen.
-func (s *storm) play() {
+func (s *storm) play(schedule schedule) {
 	begin := time.Now()
 	s.running.Go(func() {
-		for _, a := range s.schedule.arrivals {
+		for _, a := range schedule.arrivals {
 			s.until(begin.Add(a.at))
 			if _, err := s.github.AddJob(a.job); err != nil {
 				s.Error(err)
 			}
 		}
 	})
-	for _, x := range s.schedule.steps {
+	for _, x := range schedule.steps {
 		s.until(begin.Add(x.at))
 		s.log.add("", "schedule", "%s", x.what)
 		x.do(s.Context(), s)
@@ -210,6 +240,9 @@ func (s *storm) later(after time.Duration, do func()) {
 func (s *storm) calm() {
 	s.github.ClearFaults()
 	s.node.ClearFaults()
+	for _, r := range s.replicas {
+		r.api.ClearFaults()
+	}
 	if err := s.node.ReturnAll(s.Context()); err != nil {
 		s.Error(err)
 	}
@@ -265,38 +298,67 @@ func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, la
 	})
 }
 
-func (s *storm) startController() {
-	c, err := w.RunControllerThrough(s.Context(), s.api, w.Binary, "--watch-namespaces="+s.namespace, "--leader-elect=false")
+// start starts the controller of a replica.
+func (s *storm) start(r *replica) {
+	flags := []string{"--watch-namespaces=" + s.namespace, "--leader-elect=false"}
+	if len(s.replicas) > 1 {
+		flags = []string{"--watch-namespaces=" + s.namespace, "--leader-elect", "--leader-election-namespace=" + s.namespace}
+	}
+	c, err := w.RunReplica(s.Context(), world.Replica{Pod: r.name, Proxy: r.api}, w.Binary, flags...)
 	if err != nil {
 		s.Error(err)
 		return
 	}
+	s.mu.Lock()
 	s.log.controllers = append(s.log.controllers, c.LogPath)
-	s.controller = c
+	s.mu.Unlock()
+	r.controller = c
+	go func() {
+		<-c.Ended()
+		s.restart(r, c)
+	}()
 }
 
-func (s *storm) stopController() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.controller == nil {
+// restart starts the controller of a replica again that ended by itself, as one of several does that is no leader any more.
+func (s *storm) restart(r *replica, ended *world.Controller) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.controller != ended {
 		return
 	}
-	if err := s.controller.Stop(); err != nil {
+	r.controller = nil
+	s.log.add("", "ended", "%s", r.name)
+	if len(s.replicas) == 1 {
+		s.complain("the controller ended")
+	}
+	s.start(r)
+}
+
+func (s *storm) stop(r *replica) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.controller
+	r.controller = nil
+	if c == nil {
+		return
+	}
+	if err := c.Stop(); err != nil {
 		s.Error(err)
 	}
 }
 
-// killController kills the controller and starts another one after a time.
-func (s *storm) killController(away time.Duration) {
+// kill kills the controller of a replica and starts another one after a time.
+func (s *storm) kill(r *replica, away time.Duration) {
 	s.running.Go(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.controller == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c := r.controller
+		r.controller = nil
+		if c == nil {
 			return
 		}
-		s.controller.Kill()
-		s.controller = nil
+		c.Kill()
 		s.until(time.Now().Add(away))
-		s.startController()
+		s.start(r)
 	})
 }

@@ -31,6 +31,7 @@ func (s *storm) judge() {
 	s.Helper()
 	s.eachJob()
 	s.stayed()
+	s.attempted()
 	for _, p := range s.allPools() {
 		if err := w.Client.Delete(s.Context(), p); err != nil {
 			s.Error(err)

@@ -34,7 +34,7 @@ const (
 // came in the same message are in the same Snapshot or in neither.
 type Snapshot struct {
 	State State
-	// Since when the state is that.
+	// Since when the state, and the kind of Err, are these.
 	Since time.Time
 	// Message says why the state is not Listening, without ids that differ each time; empty
 	// when it is Listening.
@@ -96,10 +96,11 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &o.snapshot
-	if s.State != state {
+	isOther := s.State != state || github.KindOf(s.Err) != github.KindOf(err)
+	if isOther {
 		s.Since = now
 	}
-	changed := s.State != state || s.Owner != owner || github.KindOf(s.Err) != github.KindOf(err)
+	changed := isOther || s.Owner != owner
 	s.State, s.Owner, s.Err, s.Message = state, owner, err, ""
 	if err != nil {
 		s.Message = github.Summary(err)
