@@ -20,7 +20,7 @@ var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
 // Layers, each above the ones that it may import.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/wallclock", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wallclock", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
