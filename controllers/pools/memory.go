@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/demand"
 )
 
@@ -52,6 +53,7 @@ type poolMemory struct {
 	budgets string
 	pacing  pacing
 	trouble trouble
+	held    holding
 }
 
 // pacing is what behavior looks back at.
@@ -113,8 +115,8 @@ type expectations struct {
 	mu      sync.Mutex
 	created map[string]*v1alpha1.Runner
 	asked   time.Time // when the API server was last asked
-	// last is the highest number given to a runner.
-	last int64
+	// last is the highest number given to a runner, and leap how many are left out at the next name that is taken.
+	last, leap int64
 }
 
 // expect remembers a runner before it is created.
@@ -169,6 +171,21 @@ func (e *expectations) skip(stem, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last = max(e.last, numberOf(stem, name))
+}
+
+// maxLeap bounds how many numbers are left out at once.
+const maxLeap = 1 << 16
+
+// avoid leaves numbers out, twice as many at each name that turned out to be taken: former runners may have left thousands of Secrets behind.
+func (e *expectations) avoid(failures []runners.Failure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range failures {
+		if f.NameTaken {
+			e.last += e.leap
+			e.leap = min(maxLeap, max(1, 2*e.leap))
+		}
+	}
 }
 
 // next returns the next runner's number.

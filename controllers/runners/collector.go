@@ -183,7 +183,7 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 		}
 	}
 	for i := range runners.Items {
-		if r := &runners.Items[i]; r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
+		if r := &runners.Items[i]; r.Spec.REST != nil && !r.IsReleased() && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
 			w := of(r.Spec.ConnectionRef.From(r.Namespace))
 			w.runners = append(w.runners, r)
 		}
@@ -379,7 +379,7 @@ func (v *visit) removeLeaks(ctx context.Context) {
 func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string) {
 	r := &v1alpha1.Runner{}
 	err := v.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, r)
-	if !apierrors.IsNotFound(err) {
+	if !apierrors.IsNotFound(err) && (err != nil || !r.IsReleased()) {
 		return // it is there after all, or nobody can tell
 	}
 	if err := v.gh.RemoveRunner(github.InFlow(ctx, v.key.String()), known.ID); err != nil && !github.IsNotFound(err) {

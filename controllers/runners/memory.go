@@ -37,7 +37,8 @@ type Memory struct {
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
 	claims   claimNotes
-	ends     singleflight.Group // of Runners, by UID
+	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
+	ends     singleflight.Group            // of Runners, by UID
 
 	recording *semaphore.Weighted
 }
@@ -46,7 +47,7 @@ type Memory struct {
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, suspects: map[types.NamespacedName]suspicion{},
-		recording: semaphore.NewWeighted(recordParallel),
+		stored: map[types.NamespacedName]bool{}, recording: semaphore.NewWeighted(recordParallel),
 	}
 }
 
@@ -135,6 +136,8 @@ type Failure struct {
 	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.
 	Clean bool
+	// NameTaken is true if another object has the runner's name.
+	NameTaken bool
 }
 
 // Results holds the failures and successes of a pool's runners since its last pass.
@@ -265,6 +268,20 @@ func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	if known := m.runners[key]; known != nil && known.uid == uid {
 		known.end.deleted = true
 	}
+}
+
+// setStoredSecret records that a pool's runner has a Secret under a new name. Names that follow are new as well.
+func (m *Memory) setStoredSecret(pool types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stored[pool] = true
+}
+
+// storedSecret reports whether this process stored a Secret for a pool.
+func (m *Memory) storedSecret(pool types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stored[pool]
 }
 
 // setRegistration notes the id of a runner's registration.

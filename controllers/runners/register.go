@@ -38,7 +38,7 @@ const (
 	awayLook = time.Minute
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
-	// registerRetry is the time to the next registration after one was removed, or while a former runner's Secret is there.
+	// registerRetry is the time to the next registration after one was removed.
 	registerRetry = time.Second
 	// secretRetry is the time to the next look at a Secret that can't be used: Secrets aren't watched.
 	secretRetry = 15 * time.Second
@@ -53,6 +53,11 @@ func (p pass) register(ctx context.Context) error {
 	}
 	if p.pod != nil {
 		return p.readSecret(ctx)
+	}
+	if !p.Memory.storedSecret(p.poolKey()) { // names may come again: a former runner's Secret is looked for before anything is registered
+		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	if err := p.Access.Check(ctx, p.connectionKey(), p.runner.Namespace); err != nil {
 		return err
@@ -173,14 +178,17 @@ func (p pass) readSecret(ctx context.Context) error {
 	return nil
 }
 
-// takenSecret is why a Secret that isn't the runner's isn't used. Names of runners come again: a
-// former runner's Secret stays until the garbage collector has come to it.
+// takenSecret returns why another object's Secret is not used. Numbers are given again after a restart at zero, and a former runner's Secret
+// stays until the garbage collector has deleted it. The runner fails, so that its pool uses another number.
 func (p pass) takenSecret(secret *corev1.Secret) error {
-	owner := metav1.GetControllerOf(secret)
-	if owner != nil && owner.Kind == "Runner" && owner.Name == p.runner.Name {
-		return kube.Progress(registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
+	if p.pod != nil {
+		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 	}
-	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
+	of := "another object"
+	if owner := metav1.GetControllerOf(secret); owner != nil && owner.Kind == "Runner" {
+		of = "a former runner, which the garbage collector has not deleted"
+	}
+	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q is that of %s", secret.Name, of)}
 }
 
 // networkData is what a runner's Secret holds of its connection's network.
@@ -211,8 +219,14 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 		return fmt.Errorf("owning the registration's Secret: %w", err)
 	}
 	err := p.Client.Create(ctx, secret)
+	if err == nil {
+		p.Memory.setStoredSecret(p.poolKey())
+	}
 	if p.runner.Persists() {
 		return p.tokenStored(ctx, err)
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return p.readSecret(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the registration: %w", err)
