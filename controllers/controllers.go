@@ -199,7 +199,7 @@ func All(mgr *Manager, o Options) error {
 		scalesets.New(s.ofSets, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
-		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
+		mgr.Add(runners.NewCollector(s.report, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, o.Cluster)),
 		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster).SetupWithManager(mgr, o.Runners),
 	)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/podspec"
 )
 
 // askAfter is how long the cache may take to show a runner that was created, before the API server is asked whether it is there.
@@ -140,7 +141,7 @@ func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.T
 	defer e.mu.Unlock()
 	for _, r := range shown {
 		delete(e.created, r.Name)
-		e.last = max(e.last, numberOf(stem, r.Name))
+		e.last = max(e.last, podspec.NumberOf(stem, r.Name))
 	}
 	for _, r := range e.created {
 		missing = append(missing, r)
@@ -170,7 +171,7 @@ func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1a
 func (e *expectations) skip(stem, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.last = max(e.last, numberOf(stem, name))
+	e.last = max(e.last, podspec.NumberOf(stem, name))
 }
 
 // maxLeap bounds how many numbers are left out at once.

@@ -191,7 +191,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 		return there, fmt.Errorf("listing pods: %w", err)
 	}
 	podOf := make(map[string]*corev1.Pod, len(pods.Items))
-	names := stem(o.pool.Name, o.pool.UID)
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		podOf[pod.Name] = pod
@@ -243,7 +243,7 @@ const watchSilent = "WatchSilent"
 // hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
 // their watch may be silent while requests work, and then it is restarted.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
-	names := stem(o.pool.Name, o.pool.UID)
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	missing, overdue := o.memory.expectations.missing(names, shown, o.now)
 	if !overdue {
 		return missing, nil

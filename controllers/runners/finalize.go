@@ -87,7 +87,7 @@ func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
 	if err := p.Client.Patch(ctx, p.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the runner: %w", err)
 	}
-	p.memory.end.released = true
+	p.memory.end.released = time.Now()
 	return nil
 }
 
@@ -373,7 +373,7 @@ func (p pass) deletePod(ctx context.Context) error {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
 		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
-		p.memory.pod.deleted = pod.UID
+		p.memory.pod.deleted, p.memory.pod.asked = pod.UID, time.Now()
 	}
 	if p.runner.Status.EndedAt != nil {
 		return nil

@@ -97,6 +97,7 @@ type runnerMemory struct {
 type podMemory struct {
 	created time.Time // when it was, while the cache doesn't show it
 	deleted types.UID // of the pod whose deletion was asked for
+	asked   time.Time // when that was
 	stopped time.Time // when it was asked to end, without its deletion
 }
 
@@ -109,10 +110,14 @@ type containerMemory struct {
 
 // endMemory is about a runner's end.
 type endMemory struct {
-	deleted      bool // this process deleted the Runner; guarded by Memory
+	deleted      time.Time // when this process deleted the Runner; guarded by Memory
 	deregistered bool
-	released     bool // its finalizer is off
+	released     time.Time // when this process removed its finalizer
 }
+
+// isRecent reports whether the cache may not show yet what this process did at a time. What it does not show later is done again: a restore of
+// etcd undoes it.
+func isRecent(at time.Time) bool { return time.Since(at) < podShown }
 
 // completion of a runner's job, by GitHub's word.
 type completion struct {
@@ -254,19 +259,19 @@ func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, w
 	return err
 }
 
-// isDeleted reports whether this process deleted a Runner. The cache may not show it yet.
+// isDeleted reports whether this process deleted a Runner just now. The cache may not show it yet.
 func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.runners[key]
-	return known != nil && known.uid == uid && known.end.deleted
+	return known != nil && known.uid == uid && isRecent(known.end.deleted)
 }
 
 func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.runners[key]; known != nil && known.uid == uid {
-		known.end.deleted = true
+		known.end.deleted = time.Now()
 	}
 }
 
@@ -443,12 +448,12 @@ func (m *Memory) Completion(key types.NamespacedName, uid types.UID) (at time.Ti
 	return at, !at.IsZero()
 }
 
-// isPodDeleted reports whether the deletion of a pod was asked for.
+// isPodDeleted reports whether the deletion of a pod was asked for just now.
 func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.runners[key]
-	return known != nil && known.pod.deleted != "" && known.pod.deleted == pod
+	return known != nil && known.pod.deleted == pod && isRecent(known.pod.asked)
 }
 
 // forget drops what is known of a runner that is gone. PodShown is false if the cache shows no pod of its name, either.

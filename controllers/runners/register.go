@@ -54,11 +54,6 @@ func (p pass) register(ctx context.Context) error {
 	if p.pod != nil {
 		return p.readSecret(ctx)
 	}
-	if !p.Memory.storedSecret(p.poolKey()) { // names may come again: a former runner's Secret is looked for before anything is registered
-		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
 	if err := p.Access.Check(ctx, p.connectionKey(), p.runner.Namespace); err != nil {
 		return err
 	}
@@ -71,6 +66,17 @@ func (p pass) register(ctx context.Context) error {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL)
 	case denied, notReady:
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
+	}
+	return p.registerBy(ctx, gh)
+}
+
+// registerBy registers the runner and stores its Secret. Names come again after a restart at zero, so it first looks for the Secret of a former
+// runner, unless this process has stored one for the pool: all names after that are new.
+func (p pass) registerBy(ctx context.Context, gh registrar) error {
+	if !p.Memory.storedSecret(p.poolKey()) {
+		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	if err := p.clearName(ctx, gh); err != nil {
 		return err

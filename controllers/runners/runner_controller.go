@@ -121,8 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := kube.Unreadable(runner); err != nil && !deleted {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	if deleted && memory.end.released {
-		return ctrl.Result{}, nil
+	if deleted && isRecent(memory.end.released) {
+		return ctrl.Result{RequeueAfter: podShown}, nil
 	}
 	p, err := r.read(ctx, runner, memory)
 	if err != nil {
@@ -404,7 +404,7 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
-		d.Unready = string(state.State)
+		d.Unready, d.After = string(state.State), podShown // its deletion is to be seen by then
 	}
 	if !state.Until.IsZero() {
 		d.After = max(time.Millisecond, state.Until.Sub(p.Now()))

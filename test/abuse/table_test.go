@@ -21,7 +21,7 @@ var testName = regexp.MustCompile("`(Test\\w+)`")
 // deep: the API server alone tells of that, by its answer.
 var elsewhere = []string{
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestRunnersThatAnotherFinalizerKeeps",
-	"TestSecretsOfFormerRunnersThatStay", "TestDeletesOfRunnersAreRefused", "TestGitHubFindsNothing",
+	"TestSecretsOfFormerRunnersThatStay", "TestDeletesOfRunnersAreRefused", "TestARestoreOfEtcd", "TestGitHubFindsNothing",
 	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
 }
 
