@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -369,6 +370,12 @@ type Runner struct {
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerStatus `json:"status,omitempty"`
 	Unread `json:"-"`
+}
+
+// IsReleased reports whether Corral has ended the runner and only finalizers of other controllers keep the object. Such a Runner counts for
+// nothing, except that its name is taken.
+func (r *Runner) IsReleased() bool {
+	return !r.DeletionTimestamp.IsZero() && !slices.Contains(r.Finalizers, RunnerFinalizer)
 }
 
 // GetConditions returns the status conditions.

@@ -363,6 +363,9 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	}
 	have := map[types.NamespacedName]int32{}
 	for _, r := range runners.Items {
+		if r.IsReleased() {
+			continue
+		}
 		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
 	}
 	for i := range pools.Items {

@@ -14,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -274,11 +275,11 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 			circuits[revision] = c
 		}
 	}
-	names, issued := stem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
+	names, issued := podspec.NameStem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
 	for _, f := range results.Failures {
 		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
 			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
-			c.Rounds = c.Rounds.Failed(numberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
+			c.Rounds = c.Rounds.Failed(podspec.NumberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
 			circuits[f.Revision] = c
 		}
 	}
@@ -304,7 +305,7 @@ func recalled(o observation, revision string) scaling.Circuit {
 
 // afterSuccesses returns a circuit after what its runners did well. Worked is the last of them that got a job.
 func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
-	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
+	if podspec.NumberOf(podspec.NameStem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.isRoundOver(c) {
 		c.Rounds = scaling.Rounds{}
 	}
 	if !worked.Began.IsZero() && c.IsNewer(worked.Began) || o.succeeded(c) {
@@ -315,10 +316,10 @@ func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) sc
 
 // isRoundOver reports whether a runner that was made after the last failed round has a job, or waits for one in good health.
 func (o observation) isRoundOver(c scaling.Circuit) bool {
-	names := stem(o.pool.Name, o.pool.UID)
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
 		isWell := x.verdict.State == v1alpha1.RunnerBusy || x.verdict.State == v1alpha1.RunnerIdle && o.isWell(c, x)
-		return isWell && x.runner.Spec.Revision == c.Revision && numberOf(names, x.runner.Name) > c.Rounds.Issued
+		return isWell && x.runner.Spec.Revision == c.Revision && podspec.NumberOf(names, x.runner.Name) > c.Rounds.Issued
 	})
 }
 

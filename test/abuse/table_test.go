@@ -24,6 +24,7 @@ var elsewhere = []string{
 	"TestCredentialsThatAreReplacedWhileNobodyLeads",
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestGitHubFindsNothing",
 	"TestPodsThatAreSlowerThanTheirDeadline", "TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly", "TestRefusedSecretsCostOneRegistrationEach",
+	"TestRunnersThatAnotherFinalizerKeeps", "TestSecretsOfFormerRunnersThatStay", "TestDeletesOfRunnersAreRefused", "TestARestoreOfEtcd",
 	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
 }
 
