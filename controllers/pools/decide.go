@@ -72,8 +72,8 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); d.circuit.Open() || d.circuit.Rounds.Open() {
-		d.notReady.reason, d.notReady.message = unhealthy(o, d.circuit)
+	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); failing(d.circuit) != "" {
+		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: failing(d.circuit)}
 	}
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
@@ -136,18 +136,15 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// unhealthy says that runners fail time and again, and why; "" if they don't.
-func unhealthy(o observation, c scaling.Circuit) (reason, message string) {
-	i := o.memory.health.interruption
+// failing says that runners fail time and again; "" if they don't.
+func failing(c scaling.Circuit) string {
 	switch {
 	case c.Open():
-		return v1alpha1.RunnersFailingReason, c.String()
-	case i.reason != "" && c.Rounds.Open():
-		return i.reason, i.message + "; " + c.Rounds.NextTry()
+		return c.String()
 	case c.Rounds.Open():
-		return v1alpha1.RunnersFailingReason, c.Rounds.String()
+		return c.Rounds.String()
 	}
-	return i.reason, i.message
+	return ""
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.

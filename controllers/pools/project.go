@@ -43,8 +43,8 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
-	if reason, why := unhealthy(o, d.circuit); reason != "" {
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, reason, "%s", why)
+	if why := failing(d.circuit); why != "" {
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", why)
 	} else {
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}

@@ -97,7 +97,4 @@ func (r Rounds) Row() string {
 }
 
 // String says what is amiss, in words that change only with a failure.
-func (r Rounds) String() string { return r.Row() + "; " + r.NextTry() }
-
-// NextTry says when the next round begins.
-func (r Rounds) NextTry() string { return wording.NextTry(r.next()) }
+func (r Rounds) String() string { return r.Row() + "; " + wording.NextTry(r.next()) }
