@@ -29,6 +29,7 @@ import (
 	"github.com/corral-dev/corral/controllers/scalesets"
 	"github.com/corral-dev/corral/controllers/sources"
 	"github.com/corral-dev/corral/controllers/webhooks"
+	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/github"
@@ -45,7 +46,7 @@ import (
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors())
+	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors(), []prometheus.Collector{clock.Offsets})
 }
 
 // Options of the controllers.
@@ -129,6 +130,8 @@ const evaluators = 2
 
 // shared is what several controllers use.
 type shared struct {
+	now func() time.Time // the API server's clock
+
 	report, ofPools, ofRunners, ofSets kube.Reporter
 
 	live        client.Reader
@@ -145,31 +148,38 @@ type shared struct {
 }
 
 func newShared(mgr *Manager, o Options) (shared, error) {
-	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral"), Written: kube.NewWritten()}
+	now := mgr.clock.Now
+	report := kube.Reporter{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("corral"), Written: kube.NewWritten(), Now: now}
 	if err := addNotifier(mgr, o.EventsAddress, &report); err != nil {
 		return shared{}, err
 	}
 	s := shared{
 		report: report, ofPools: report, ofRunners: report, ofSets: report, live: mgr.GetAPIReader(),
-		engine: policies.NewEngine(time.Now), connections: github.NewConnections(time.Now),
-		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: time.Now},
+		now: now, engine: policies.NewEngine(now), connections: github.NewConnections(now),
+		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: now},
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
 	}
 	s.ofSets.Mirrored = true // by their pools
+	s.connections.Report = func(key string, ahead time.Duration, crossed bool) { reportClock(github.Server, key, ahead, crossed) }
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	s.engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
-		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, time.Now)
+		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, now)
 	}
-	s.scaleSets = scaleset.NewClients(s.connections, github.Options{Version: o.Version})
-	s.rest = rest.NewClients(s.connections, github.Options{Version: o.Version})
+	s.scaleSets = scaleset.NewClients(s.connections, s.gitHub(o))
+	s.rest = rest.NewClients(s.connections, s.gitHub(o))
 	s.versions = &runners.Versions{
-		Client: mgr.GetClient(), Access: s.access, Now: time.Now,
+		Client: mgr.GetClient(), Access: s.access, Now: now,
 		GitHub: func(c types.NamespacedName) (runners.VersionReader, bool) { return s.rest.Get(connections.Key(c)) },
 	}
 	return s, nil
+}
+
+// gitHub returns the options of all clients of GitHub.
+func (s shared) gitHub(o Options) github.Options {
+	return github.Options{Version: o.Version, Now: s.now}
 }
 
 // All adds every controller to the manager: one line each.
@@ -184,23 +194,23 @@ func All(mgr *Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	verify := func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
-		return rest.Verify(ctx, c, github.Options{Version: o.Version})
+	verify := func(ctx context.Context, connection string, c github.Credentials) (rest.Identity, error) {
+		return rest.Verify(ctx, c, s.connections.Watch(s.gitHub(o), connection))
 	}
 	return firstError(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),
 		addSources(mgr, o, s),
-		connections.New(s.report, s.live, s.connections, verify, connections.NewProber(s.scaleSets, s.rest), signatures, o.CredentialsDir).SetupWithManager(mgr, o.Others),
+		connections.New(s.report, s.live, s.connections, verify, connections.NewProber(s.scaleSets, s.rest), signatures, o.CredentialsDir, s.now).SetupWithManager(mgr, o.Others),
 		tracker.SetupWithManager(mgr),
 		poller.SetupWithManager(mgr),
 		addWebhook(mgr, o.Webhook, tracker, signatures),
-		scalesets.New(s.ofSets, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster).SetupWithManager(mgr, o.Others),
+		scalesets.New(s.ofSets, s.scaleSets, s.sessions, s.access, s.memory, s.jobs, o.Cluster, s.now).SetupWithManager(mgr, o.Others),
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
-		mgr.Add(runners.NewCollector(s.report, s.live, s.rest, s.access, s.memory, o.Cluster)),
-		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster).SetupWithManager(mgr, o.Runners),
+		mgr.Add(runners.NewCollector(s.report, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, o.Cluster, s.now)),
+		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster, s.now).SetupWithManager(mgr, o.Runners),
 	)
 }
 
@@ -216,7 +226,7 @@ func lead(ctx context.Context) error {
 func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
 	return (&pools.Reconciler{
 		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
-		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: time.Now,
+		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: s.now,
 		Watches: mgr.watches,
 		Claims:  runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
 	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
@@ -249,7 +259,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 	})
 	if o.Sources.PostStatus {
 		gh := func(c types.NamespacedName) (sources.Commits, bool) { return s.rest.Get(connections.Key(c)) }
-		if err := sources.NewCommitStatusReporter(source, gh, o.Cluster).SetupWithManager(mgr); err != nil {
+		if err := sources.NewCommitStatusReporter(source, gh, o.Cluster, s.now).SetupWithManager(mgr); err != nil {
 			return err
 		}
 	}
@@ -263,17 +273,17 @@ func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 		Record: func(ctx context.Context, namespace string, events []scaleset.JobEvent) error {
 			return (&runners.Recorder{Client: mgr.GetClient(), Namespace: namespace, Memory: s.memory}).RecordJobs(ctx, events)
 		},
-		Access: s.access, Meter: s.jobs, Now: time.Now,
+		Access: s.access, Meter: s.jobs, Now: s.now,
 	})
 }
 
 // newPoller makes what looks at pools' metrics.
 func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
-	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{})
+	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{Now: s.now})
 	if err != nil {
 		return nil, err
 	}
-	external, err := metricsource.NewExternal(mgr.GetConfig(), time.Now)
+	external, err := metricsource.NewExternal(mgr.GetConfig(), s.now)
 	if err != nil {
 		return nil, err
 	}
@@ -281,17 +291,17 @@ func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 		Client:     mgr.GetClient(),
 		GitHub:     func(c types.NamespacedName) (jobs.JobLister, bool) { return s.rest.Get(connections.Key(c)) },
 		ScaleSets:  func(c types.NamespacedName) (jobs.SetFinder, bool) { return s.scaleSets.Get(connections.Key(c)) },
-		Prometheus: servers, External: external, Access: s.access, Now: time.Now, Random: rand.Float64,
+		Prometheus: servers, External: external, Access: s.access, Now: s.now, Random: rand.Float64,
 	}), nil
 }
 
 // addNotifier has events posted to an address, if there is one.
-func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error {
+func addNotifier(mgr *Manager, address string, report *kube.Reporter) error {
 	if address == "" {
 		return nil
 	}
 	instance, _ := os.Hostname() // a word more, if there is one
-	poster, err := notify.New(notify.Options{URL: address, Scheme: mgr.GetScheme(), Instance: instance, Now: time.Now})
+	poster, err := notify.New(notify.Options{URL: address, Scheme: mgr.GetScheme(), Instance: instance, Now: mgr.clock.Now})
 	if err != nil {
 		return err
 	}
@@ -300,11 +310,11 @@ func addNotifier(mgr ctrl.Manager, address string, report *kube.Reporter) error 
 }
 
 // addWebhook adds the webhook server, if there is to be one.
-func addWebhook(mgr ctrl.Manager, o *WebhookOptions, tracker webhook.Tracker, signatures *webhook.Signatures) error {
+func addWebhook(mgr *Manager, o *WebhookOptions, tracker webhook.Tracker, signatures *webhook.Signatures) error {
 	if o == nil {
 		return nil
 	}
-	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Signatures: signatures, Now: time.Now})
+	return webhooks.SetupWithManager(mgr, webhooks.Options{Listener: o.Listener, TrustedProxies: o.TrustedProxies, Lease: o.Lease, Key: o.Key, Namespaces: o.Namespaces, Tracker: tracker, Signatures: signatures, Now: mgr.clock.Now})
 }
 
 func firstError(errs ...error) error {

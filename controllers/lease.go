@@ -4,16 +4,19 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -34,19 +37,25 @@ const podName = "POD_NAME"
 // leads, and when whoever did before was last alive. Without an election it is always held.
 type lease struct {
 	resourcelock.Interface
-	now      func() time.Time
-	duration time.Duration
+	// now is this machine's clock, which measures how long the lease is held. server is the clock that replicas have in common.
+	now, server func() time.Time
+	duration    time.Duration
+	began       time.Time
 
 	mu      sync.Mutex
 	renewed time.Time // when this process last had the lease; zero while it hasn't
-	former  time.Time // when the leader before it last had it
+	former  time.Time // when the leader before it last had it, by the server's clock
+	key     string    // of all leaders; "" until this process has read the lease or led
 }
 
+// keyAnnotation of the lease holds a secret that all leaders have in common. Only they and administrators can read it. Unlike credentials, it
+// stays the same.
+const keyAnnotation = "corral.dev/key"
+
 // newLease returns the lease, not held yet.
-func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
-	l := &lease{now: time.Now, duration: o.LeaseDuration}
+func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*lease, error) {
+	l := &lease{now: time.Now, server: server, duration: o.LeaseDuration, began: time.Now()}
 	if !o.LeaderElection {
-		l.former = l.now()
 		return l, nil
 	}
 	key := o.Lease()
@@ -59,20 +68,55 @@ func newLease(config *rest.Config, o ManagerOptions) (*lease, error) {
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // the timeout below would end the manager's watches
 	config.Timeout = o.RenewDeadline / 2                                   // a request that hangs must not cost the lease
-	core, err := coreclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making the client of the lease: %w", err)
-	}
 	coordination, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of the lease: %w", err)
 	}
-	l.Interface, err = resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, key.Namespace, key.Name, core, coordination,
-		resourcelock.ResourceLockConfig{Identity: identity}, webhooks.Labels(o.WebhookAddress, o.WebhookKey))
-	if err != nil {
-		return nil, fmt.Errorf("making the lease: %w", err)
+	l.Interface = &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Client: leases{coordination.Leases(key.Namespace), l},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity}, Labels: webhooks.Labels(o.WebhookAddress, o.WebhookKey),
 	}
 	return l, nil
+}
+
+// leases reads and writes the lease with what all leaders have in common: their key, and the time by the server's clock.
+type leases struct {
+	coordinationclient.LeaseInterface
+	of *lease
+}
+
+// Leases implements coordinationclient.LeasesGetter: all are in one namespace.
+func (l leases) Leases(string) coordinationclient.LeaseInterface { return l }
+
+// Get implements coordinationclient.LeaseInterface.
+func (l leases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	read, err := l.LeaseInterface.Get(ctx, name, o)
+	if err == nil {
+		l.of.mu.Lock()
+		defer l.of.mu.Unlock()
+		l.of.key = cmp.Or(read.Annotations[keyAnnotation], l.of.key)
+	}
+	return read, err
+}
+
+// Create implements coordinationclient.LeaseInterface.
+func (l leases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Create(ctx, l.of.complete(lease), o)
+}
+
+// Update implements coordinationclient.LeaseInterface.
+func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Update(ctx, l.of.complete(lease), o)
+}
+
+// complete adds to a lease what all leaders have in common.
+func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.key = cmp.Or(l.key, rand.Text())
+	metav1.SetMetaDataAnnotation(&written.ObjectMeta, keyAnnotation, l.key)
+	written.Spec.RenewTime = &metav1.MicroTime{Time: l.server()}
+	return written
 }
 
 // identity is what the lease knows this process by. A pod's is its name, so that a container that is restarted in place goes on
@@ -134,9 +178,20 @@ func (l *lease) Held() bool {
 	return !l.renewed.IsZero() && l.now().Sub(l.renewed) < l.duration
 }
 
-// Former is when the leader before this process was last alive; the zero time if there was none.
+// Former returns when the leader before this process was last alive, by the server's clock; the zero time if there was none. Without an
+// election it may have been alive until this process began.
 func (l *lease) Former() time.Time {
+	if l.Interface == nil {
+		return l.server().Add(-time.Since(l.began))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.former
+}
+
+// Key returns the key of all leaders; "" without an election.
+func (l *lease) Key() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.key
 }

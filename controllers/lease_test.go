@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -62,7 +63,55 @@ func TestTheLeaseKnowsWhoLeads(t *testing.T) {
 	write("corral-0")
 	write("")
 	check("once it gave the lease up", false)
-	if without := (&lease{now: time.Now}); !without.Held() {
-		t.Error("without an election it doesn't lead")
+}
+
+func TestALeaseWithoutAnElection(t *testing.T) {
+	began, server := time.Now(), time.Now().Add(-time.Hour) // which is known only once it has answered
+	without := &lease{now: time.Now, server: func() time.Time { return server }, began: began}
+	if !without.Held() || without.Key() != "" {
+		t.Errorf("held %t, key %q", without.Held(), without.Key())
+	}
+	if d := server.Sub(without.Former()); d < 0 || d > time.Minute {
+		t.Errorf("the process before it ended %s before the server's time", d)
+	}
+}
+
+// The clocks of replicas differ by hours, and their credentials may have been replaced. What the lease says of the former leader holds.
+func TestLeadersHaveAKeyAndAClockInCommon(t *testing.T) {
+	api, server := fake.NewClientset(), time.Unix(100_000, 0)
+	replica := func(name string, own time.Duration) *lease {
+		l := &lease{now: func() time.Time { return server.Add(own) }, server: func() time.Time { return server }, duration: DefaultLeaseDuration}
+		l.Interface = &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "corral-system", Name: leaseName}, Client: leases{api.CoordinationV1().Leases("corral-system"), l},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: name}, Labels: map[string]string{"of": name},
+		}
+		return l
+	}
+	record := func(l *lease) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: l.Identity(), RenewTime: metav1.Time{Time: l.now()}}
+	}
+	first, standby := replica("corral-0", -time.Hour), replica("corral-1", 3*time.Minute)
+	if err := first.Create(t.Context(), record(first)); err != nil {
+		t.Fatal(err)
+	}
+	key := first.Key()
+	for _, l := range []*lease{first, standby, replica("corral-2", 0)} { // one leads after the other
+		former := server
+		if _, _, err := l.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		server = server.Add(time.Minute)
+		if err := l.Update(t.Context(), record(l)); err != nil {
+			t.Fatal(err)
+		}
+		if key == "" || l.Key() != key || !l.Held() || l != first && !l.Former().Equal(former) {
+			t.Errorf("%s: key %q, held %t, the former leader was alive at %s, want %s", l.Identity(), l.Key(), l.Held(), l.Former(), former)
+		}
+	}
+	if err := api.CoordinationV1().Leases("corral-system").Delete(t.Context(), leaseName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Create(t.Context(), record(standby)); err != nil || standby.Key() != key {
+		t.Errorf("after somebody deleted the lease: key %q, %v", standby.Key(), err)
 	}
 }

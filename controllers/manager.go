@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 )
@@ -87,11 +89,21 @@ func (o ManagerOptions) profilesAddress() string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.ProfilesPort).String()
 }
 
-// Manager is a manager, the lease by which it leads, and the watches of its cache.
+// Manager is a manager, the lease by which it leads, the watches of its cache, and the clock that all controllers go by.
 type Manager struct {
 	ctrl.Manager
 	lease   *lease
 	watches *kube.Watches
+	clock   *clock.Clock
+}
+
+// reportClock reports how far a server's clock is ahead: the API server's of this machine's, or GitHub's, on a connection, of the API server's.
+func reportClock(server, connection string, ahead time.Duration, crossed bool) {
+	clock.Offsets.WithLabelValues(server, connection).Set(ahead.Seconds())
+	if crossed {
+		kube.Warn(ctrl.LoggerInto(context.Background(), ctrl.Log.WithName("clock")), "A server's clock differs by more than 30 s, or no longer does",
+			"server", server, "connection", connection, "ahead", ahead.Round(time.Second).String())
+	}
 }
 
 // NewManager makes a manager whose cache holds our kinds, and only those pods and
@@ -119,7 +131,10 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	config.QPS = -1 // the API server's priority and fairness is the limit
 	watches := &kube.Watches{Now: time.Now}
 	config.Wrap(watches.Wrap)
-	held, err := newLease(config, o)
+	// The times in objects are the API server's, and other replicas have other machines. So its clock counts, whatever this machine's shows.
+	server := clock.New(clock.Steady(), time.Now, func(ahead time.Duration, crossed bool) { reportClock("kubernetes", "", ahead, crossed) })
+	config.Wrap(server.Wrap)
+	held, err := newLease(config, o, server.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -153,5 +168,5 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return &Manager{mgr, held, watches}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	return &Manager{mgr, held, watches, server}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }

@@ -83,6 +83,8 @@ const (
 	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.
 	DrainingReason = "Draining"
+	// DeletionRefusedReason is when the API server refuses to delete a Runner that has ended or that the pool does not need.
+	DeletionRefusedReason = "DeletionRefused"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
 	// SecretRefusedReason is true while the API server refuses the Secret of a runner's registration.

@@ -109,6 +109,7 @@ type SlackTrigger struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
 	Actions []string `json:"actions,omitempty"`
 	// status of a check_run: queued, in_progress or completed. Default: any.
 	// +optional
@@ -118,16 +119,19 @@ type SlackTrigger struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=255
 	Names []string `json:"names,omitempty"`
 	// branches that are pushed to, or that a pull request is to be merged into, with * for any characters but /. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=255
 	Branches []string `json:"branches,omitempty"`
 	// repositories as OWNER/NAME, with * for any characters but /. Default: any that the pool's runner group is visible to.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=140
 	Repositories []string `json:"repositories,omitempty"`
 	// amount of idle runners that an event adds. Default: 1.
 	// +optional

@@ -14,6 +14,9 @@ import (
 // ownerLabelPrefix begins the label on GitHub that tells whose a runner is.
 const ownerLabelPrefix = "corral-owner-"
 
+// MaxStatusText is the most bytes of a text in a status; a longer one is cut when it is written.
+const MaxStatusText = 8 << 10
+
 // UnknownJob is the id of a job that a runner is seen to have, and that nobody has named yet.
 const UnknownJob = "unknown"
 
@@ -35,8 +38,19 @@ func OwnerLabel(cluster, poolUID string) string {
 	return ownerLabelPrefix + hex.EncodeToString(sum[:4])
 }
 
-// IsOwnerLabel says whether a label on GitHub tells whose a runner is.
-func IsOwnerLabel(label string) bool { return strings.HasPrefix(label, ownerLabelPrefix) }
+// IsOwnerLabel says whether a label on GitHub tells whose a runner is. GitHub's labels are the same in any case.
+func IsOwnerLabel(label string) bool {
+	return strings.HasPrefix(strings.ToLower(label), ownerLabelPrefix)
+}
+
+// Mark returns the owner's label of a runner, which is the last of GetMarkedLabels; "" if it has none. What the pool declares is none, whatever
+// it looks like.
+func (r *RESTRegistration) Mark() string {
+	if n := len(r.Labels); n > 0 && IsOwnerLabel(r.Labels[n-1]) {
+		return r.Labels[n-1]
+	}
+	return ""
+}
 
 // GetRegisteredLabels returns the labels that a runner of the pool with registration REST has on
 // GitHub, but for its owner's: those declared, self-hosted, and those of its system and

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +67,7 @@ type RESTRegistration struct {
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=60
+	// +kubebuilder:validation:items:MaxLength=255
 	Labels []string `json:"labels"`
 	// persistent is true of a runner that takes job after job. It registers itself, by a token.
 	// +optional
@@ -327,6 +329,12 @@ type Runner struct {
 	// +kubebuilder:default={"observedGeneration":-1}
 	Status RunnerStatus `json:"status,omitempty"`
 	Unread `json:"-"`
+}
+
+// IsReleased reports whether Corral has ended the runner and only finalizers of other controllers keep the object. Such a Runner counts for
+// nothing, except that its name is taken.
+func (r *Runner) IsReleased() bool {
+	return !r.DeletionTimestamp.IsZero() && !slices.Contains(r.Finalizers, RunnerFinalizer)
 }
 
 // GetConditions returns the status conditions.

@@ -48,6 +48,7 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('corral-owner-')",message="scaleSetName must not begin with corral-owner-: without labels it is the runners' label"
 	ScaleSetName string `json:"scaleSetName,omitempty"`
 
 	// runnerGroup on GitHub. Default: default.
@@ -61,6 +62,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="labels must not begin with corral-owner-: the controller knows its own runners by them"
 	Labels []string `json:"labels,omitempty"`
 
 	// registration is ScaleSet (default), or REST for runners without a scale set, whose jobs demand tells of.
@@ -582,6 +584,7 @@ func (u *UpdateStatus) Way(noun string) string {
 // +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.decision.reason`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: without labels it is the runners' label"
 type RunnerPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

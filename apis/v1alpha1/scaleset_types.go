@@ -31,6 +31,7 @@ type ScaleSetSpec struct {
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=255
 	Labels []string `json:"labels"`
 }
 

@@ -41,9 +41,9 @@ const (
 	refusalMin = 5 * time.Second
 )
 
-// Verifier asks GitHub about credentials; rest.Verify with its options is one. Its
+// Verifier asks GitHub about the credentials of a connection, NAMESPACE/NAME; rest.Verify with its options is one. Its
 // errors are *rest.Error.
-type Verifier func(ctx context.Context, creds github.Credentials) (rest.Identity, error)
+type Verifier func(ctx context.Context, connection string, creds github.Credentials) (rest.Identity, error)
 
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections/status,verbs=patch
@@ -69,8 +69,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that mountRef names, empty if there are none.
-func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, signatures Signatures, credentialsDir string) *Reconciler {
-	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, Signatures: signatures, CredentialsDir: credentialsDir, Now: time.Now}
+func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, signatures Signatures, credentialsDir string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, Signatures: signatures, CredentialsDir: credentialsDir, Now: now}
 }
 
 // verification is what GitHub said about credentials, and when to ask again.
@@ -165,7 +165,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}
 	}
-	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), lacking(conn.Status.Lacks))
+	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), r.differing(conn), lacking(conn.Status.Lacks))
 	return again, r.checkWebhook(ctx, conn)
 }
 
@@ -209,7 +209,7 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 		return last
 	}
 	v.at = now
-	v.identity, v.err = r.Verify(ctx, creds)
+	v.identity, v.err = r.Verify(ctx, Key(key), creds)
 	v.next = now.Add(spread(verifyInterval))
 	if same {
 		v.failures, v.refusals = last.failures, last.refusals

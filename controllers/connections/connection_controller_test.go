@@ -93,7 +93,7 @@ func (s *stage) restart() {
 	s.r = &Reconciler{
 		Reporter: kube.Reporter{Client: s.cluster, Events: s.events}, Secrets: s.cluster, Connections: known,
 		Now: func() time.Time { return s.now },
-		Verify: func(_ context.Context, creds github.Credentials) (rest.Identity, error) {
+		Verify: func(_ context.Context, _ string, creds github.Credentials) (rest.Identity, error) {
 			s.asked = append(s.asked, creds)
 			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server, Expires: s.expires}, s.answer
 		},

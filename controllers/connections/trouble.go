@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
@@ -60,6 +61,8 @@ func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	switch {
 	case !yes:
 		return nil
+	case t.Large != nil:
+		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers are too large: %v, in answers to calls for pools", t.Large), t.Code, t.Next)
 	case t.Code == 0:
 		return unavailable(troubleLook, "GitHub didn't answer calls for pools", t.Code, t.Next)
 	}
@@ -81,6 +84,15 @@ func ending(conn *v1alpha1.GitHubConnection, now time.Time) string {
 		return ""
 	}
 	return "; its token ends on " + end.UTC().Format(time.DateOnly)
+}
+
+// differing returns what Ready says of a GitHub whose clock differs.
+func (r *Reconciler) differing(conn *v1alpha1.GitHubConnection) string {
+	ahead := r.Connections.Ahead(Key(client.ObjectKeyFromObject(conn)))
+	if ahead.Abs() <= clock.Limit {
+		return ""
+	}
+	return fmt.Sprintf("; GitHub's clock differs from the API server's by %s", ahead.Round(time.Second))
 }
 
 // identify identifies credentials and their network.

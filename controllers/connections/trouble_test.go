@@ -4,6 +4,7 @@
 package connections
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,13 +21,13 @@ import (
 )
 
 // answers makes calls for a pool of the stage's connection that GitHub answers with a status, 0 for a connection that is cut.
-func (s *stage) answers(status, calls int) {
+func (s *stage) answers(status int, body string, calls int) {
 	s.Helper()
 	network := roundTripper(func(req *http.Request) (*http.Response, error) {
 		if status == 0 {
 			return nil, http.ErrServerClosed
 		}
-		return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1, Request: req}, nil
 	})
 	gh, _ := scaleset.NewClients(s.r.Connections, github.Options{Transport: network, Now: func() time.Time { return s.now }}).Get(Key(key))
 	for range calls {
@@ -43,20 +44,23 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
+		body   string
 		says   string
 		gone   string // what a pool without a client says
 	}{
-		"500":       {500, "GitHub answered 500 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
-		"429":       {429, "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
-		"no answer": {0, "GitHub didn't answer calls for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
+		"500": {500, "", "GitHub answered 500 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
+		"429": {429, "", "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
+		"too large": {200, `{"expires_at":"2030-01-01T00:00:00Z","token":"x","labels":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
+			`GitHub's answers are too large: "labels" has more than 100 elements, in answers to calls for pools; next try by `, `GitHubConnection "main": GitHub's answer can't be used`},
+		"no answer": {0, "", "GitHub didn't answer calls for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			s.reconcile()
-			if s.answers(tc.status, 2); conditions.IsFalse(s.get(), v1alpha1.ReadyCondition) {
+			if s.answers(tc.status, tc.body, 2); conditions.IsFalse(s.get(), v1alpha1.ReadyCondition) {
 				t.Error("two calls make no trouble")
 			}
-			s.answers(tc.status, 1)
+			s.answers(tc.status, tc.body, 1)
 			conn, after := s.reconcile()
 			s.wantReady(conn, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, false)
 			message := conditions.GetMessage(conn, v1alpha1.ReadyCondition)

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,60 +27,50 @@ const (
 	unmatched                 // no pool is for it
 	irrelevant                // no pool asks for its kind
 	foreign                   // it is about a repository that its connection doesn't cover
+	overloaded                // too many events waited for a comparison with the pools
 )
 
-var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign"}
+var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign", overloaded: "overloaded"}
 
 // Accept takes an event into memory, and returns webhook.ErrNotReady if this process doesn't lead or doesn't know
 // the connection yet. An event may come more than once.
 func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
-	owners := k.ownersOf(ctx, d)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c := k.account.conns[d.Connection]
-	if !k.leading || c == nil || !c.placed {
-		return webhook.ErrNotReady
+	c, leads := k.connection(d.Connection)
+	if !leads || c == nil || !c.isReady(d, k.GitHub) {
+		return webhook.ErrNotReady // it is asked for again
 	}
-	if c.sender == unknownSender && !c.scope.Covers(c.jobOf(d)) {
-		gh, ok := k.GitHub(c.key)
-		if !ok {
-			return webhook.ErrNotReady // it is asked for again, when it is known whose webhook sent it
-		}
-		c.learnSender(gh)
-	}
-	k.apply(k.account.accept(c, d, owners, k.Now()))
+	k.accept(c, d, k.ownersOf(ctx, d))
 	return nil
 }
 
-// accept adds an event that came in, or was asked for, to the account.
-func (a *account) accept(c *connection, d webhook.Delivery, owners owners, now time.Time) changes {
-	c.seen.add(d.GUID, now)
-	result := irrelevant
-	switch job := c.jobOf(d); {
-	case !c.covers(job):
-		result = foreign
+// accept adds an event that came in, or was asked for, to what pools are told.
+func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
+	now, result := k.Now(), irrelevant
+	var job jobmatch.Job
+	c.do(func() {
+		c.seen.add(d.GUID, now)
+		if job = c.jobOf(d); !c.covers(job) {
+			result = foreign
+		}
+	})
+	switch {
+	case result == foreign:
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
-		result = a.acceptJob(job, d, owners, now)
+		result = k.acceptJob(job, d, owners, now)
 	case d.Event != webhook.WorkflowJobEvent:
-		result = a.addSlack(job, d, now)
+		result = k.addSlack(job, d, now)
 	}
 	if result == taken {
-		c.lookBack.relevant = now
+		c.do(func() { c.lookBack.relevant = now })
 	}
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
-	return a.flush()
 }
 
 // owners are the pools whose Runner has a certain job, by their namespace.
 type owners map[string]types.NamespacedName
 
 // in returns the pool of a space; nil if none of its Runners has the job.
-func (o owners) in(s *space, pools map[types.NamespacedName]*pool) *pool {
-	if p := pools[o[s.pools]]; p != nil && p.space() == s.spaceKey {
-		return p
-	}
-	return nil
-}
+func (o owners) in(s *space) *pool { return s.members[o[s.pools].Name] }
 
 // ownersOf returns the pools of the Runner that has the job of an event; none if it is no Runner on a connection of this namespace, or
 // another registration of its name. The cache knows it: a runner is there long before its job.
@@ -89,33 +78,22 @@ func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	if d.Job == nil {
 		return nil
 	}
-	return k.poolsOf(ctx, k.namespacesOn(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
+	return k.poolsOf(ctx, k.spacesOf(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
 }
 
-// namespacesOn are those of pools on connections of a namespace.
-func (k *JobTracker) namespacesOn(connections string) []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var all []string
-	for _, s := range k.account.spacesOf(connections) {
-		all = append(all, s.pools)
-	}
-	return all
-}
-
-// poolsOf returns the pools of the Runners of a name in namespaces, registered with an id or, by a scale set, with any.
-func (k *JobTracker) poolsOf(ctx context.Context, namespaces []string, name string, id int64) owners {
+// poolsOf returns the pools of the Runners of a name in the namespaces of spaces, registered with an id or, by a scale set, with any.
+func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, id int64) owners {
 	if name == "" {
 		return nil
 	}
 	found := owners{}
-	for _, ns := range namespaces {
+	for _, s := range spaces {
 		r := &v1alpha1.Runner{}
-		if k.Client.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, r) != nil {
+		if k.Client.Get(ctx, types.NamespacedName{Namespace: s.pools, Name: name}, r) != nil {
 			continue
 		}
 		if r.Spec.REST == nil || id != 0 && (r.Status.RunnerID == 0 || r.Status.RunnerID == id) {
-			found[ns] = types.NamespacedName{Namespace: ns, Name: r.Spec.PoolRef.Name}
+			found[s.pools] = types.NamespacedName{Namespace: s.pools, Name: r.Spec.PoolRef.Name}
 		}
 	}
 	return found
@@ -142,23 +120,31 @@ func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
-// acceptJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe.
-func (a *account) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
+// acceptJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe. Where too many events
+// wait for a comparison with a namespace's pools, the job is found by a list of GitHub's instead.
+func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
 	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
 		return irrelevant
 	}
-	result := unmatched
-	for _, s := range a.spacesOf(d.Connection.Namespace) {
+	result := overloaded
+	for _, s := range k.spacesOf(d.Connection.Namespace) {
+		fits, ok := settle(s, maxWaiting, func() candidates { return s.asking(job.Labels) }, func(c *candidate) bool { return c.fits(job) })
+		if !ok {
+			s.suspect(suspect{d.Connection, d.Repository.FullName}, now)
+			s.mu.Unlock()
+			continue
+		}
 		u := update{
 			job:   job,
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
-			owner: owners.in(s, a.pools), news: d.Job,
+			owner: owners.in(s), news: d.Job,
 		}
 		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook says at once who has the job
-			a.pending.record = append(a.pending.record, recordedJob{pool: u.owner.key, runner: d.Job.RunnerName, event: e})
+			k.recordLater(u.owner.key, e, now)
 		}
-		result = min(result, a.enter(s, u, now), a.enter(s, u.observed(), now))
+		result = min(result, s.enter(u, fits, now), s.enter(u.observed(), fits, now))
+		s.mu.Unlock()
 	}
 	return result
 }
@@ -167,7 +153,7 @@ func (a *account) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners,
 func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
 	job := jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d)}
 	if d.Job != nil {
-		job.Labels = d.Job.Labels
+		job.Labels = jobmatch.Labels(d.Job.Labels)
 	}
 	return job
 }
@@ -199,15 +185,15 @@ func (u update) key() jobKey { return jobKey{host: u.job.Host, id: u.event.ID, o
 
 // isOwned reports whether the job is on a runner of a pool that counts it.
 func (u update) isOwned() bool {
-	return u.owner != nil && u.owner.jobs && u.owner.serves(u.job)
+	return u.owner != nil && u.owner.now.jobs && u.owner.serves(u.job)
 }
 
 // enter gives a job to its pool, or the update to the pool that has it.
-func (a *account) enter(s *space, u update, now time.Time) outcome {
+func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome {
 	holder := s.holder(u.key())
 	if u.isOwned() && u.owner != holder { // it is the pool's whose runner has it, wherever it was expected
 		if holder != nil {
-			a.enterAt(holder, u.event, now)
+			s.enterAt(holder, u.event, now)
 		}
 		holder = u.owner
 	}
@@ -215,82 +201,87 @@ func (a *account) enter(s *space, u update, now time.Time) outcome {
 		u.event.State = reservation.Running
 	}
 	if holder == nil {
-		holder = a.winner(s.class(u.observes), u.job, now)
+		holder = s.winner(u, fits, now)
 	}
 	if holder == nil {
 		s.keepUnmatched(u, now)
 		return unmatched
 	}
+	delete(s.unmatched, u.key())
 	before := holder.ledger.Has(u.event.ID)
-	if !a.enterAt(holder, u.event, now) {
+	if !s.enterAt(holder, u.event, now) {
 		return known
 	}
 	s.hold(u.key(), holder)
 	if u.news != nil {
-		holder.measure(a.meter, newsOfWebhook(u), before)
+		holder.measure(s.tracker.Meter, newsOfWebhook(u), before)
 	}
 	return taken
 }
 
 // enterAt enters an event of a job at a pool, which is woken if it then needs another number of runners.
-func (a *account) enterAt(p *pool, e reservation.Event, now time.Time) bool {
+func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
 	changed := p.ledger.Record(e, now)
-	a.noteCounts(p, before, changed, e.Repository, now)
+	s.noteCounts(p, before, changed, e.Repository, now)
 	return changed
 }
 
 // noteCounts notes what follows from an entry in a pool's ledger, given the counts before and whether it changed. Jobs for which there was
 // no room are found again by a comparison with GitHub.
-func (a *account) noteCounts(p *pool, before reservation.Counts, changed bool, repository string, now time.Time) {
+func (s *space) noteCounts(p *pool, before reservation.Counts, changed bool, repository string, now time.Time) {
 	counts := p.ledger.Counts()
 	if counts.Dropped > before.Dropped {
-		a.suspect(p, repository, now)
+		s.suspect(suspect{p.conn, repository}, now)
 	}
 	if !changed {
 		return
 	}
-	a.changed(p, now)
+	s.noteChanged(p, now)
 	if counts.Jobs() != before.Jobs() || counts.Queued != before.Queued {
-		a.wake(p)
+		s.wake(p, now)
 	}
 }
 
-// winner is the pool that a job is for; nil if none is.
-func (a *account) winner(c *class, job jobmatch.Job, now time.Time) *pool {
-	i := jobmatch.Winner(job, c.matches, func(i int) jobmatch.Visibility { return a.visible(c.pools[i], job.Repository, now) })
-	if i < 0 {
-		return nil
+// winner is the pool that a job is for, of the candidates that it fits; nil if it is for none.
+func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool {
+	best := &candidate{}
+	for c := range s.asking(u.job.Labels) {
+		if fits[c] && c.observes == u.observes && c.match.Has(u.job.Labels) && (best.pool == nil || jobmatch.Compare(&c.match, &best.match) < 0) &&
+			s.visible(c.pool, u.job.Repository, now) != jobmatch.Hidden {
+			best = c
+		}
 	}
-	return c.pools[i]
+	return best.pool
 }
 
 // addSlack counts an event for all triggers that it fits.
-func (a *account) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
-	result := irrelevant
-	for _, s := range a.spacesOf(d.Connection.Namespace) {
-		for _, p := range s.members {
-			if p.serves(job) {
-				result = min(result, a.addSlackAt(p, d, now))
-			}
+func (k *JobTracker) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
+	result := overloaded
+	for _, s := range k.spacesOf(d.Connection.Namespace) {
+		fits, ok := settle(s, maxWaiting, func() candidates { return s.index[asked{event: d.Event}] }, func(c *candidate) []*trigger { return c.triggered(job, d) })
+		if ok {
+			result = min(result, irrelevant)
 		}
+		for c := range s.index[asked{event: d.Event}] {
+			result = min(result, s.addSlackAt(c.pool, fits[c], d, now))
+		}
+		s.mu.Unlock()
 	}
 	return result
 }
 
-// addSlackAt counts an event for the triggers of a pool that it fits.
-func (a *account) addSlackAt(p *pool, d webhook.Delivery, now time.Time) outcome {
-	result := irrelevant
-	for i := range p.triggers {
-		t := &p.triggers[i]
-		if !fits(t, d) || a.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
-			continue
-		}
-		result = min(result, known)
+// addSlackAt counts an event for triggers of a pool.
+func (s *space) addSlackAt(p *pool, triggers []*trigger, d webhook.Delivery, now time.Time) outcome {
+	if len(triggers) == 0 || s.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
+		return irrelevant
+	}
+	result := known
+	for _, t := range triggers {
 		if p.slack.Record(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
 			result = taken
-			a.changed(p, now)
-			a.wake(p)
+			s.noteChanged(p, now)
+			s.wake(p, now)
 		}
 	}
 	return result
@@ -305,27 +296,6 @@ func slackFrom(d webhook.Delivery) time.Time {
 		return d.Happened
 	}
 	return d.At
-}
-
-// fits reports whether an event is one that a trigger waits for.
-func fits(t *v1alpha1.SlackTrigger, d webhook.Delivery) bool {
-	if string(t.Event) != d.Event || !jobmatch.AnyGlob(t.Repositories, d.Repository.FullName) {
-		return false
-	}
-	if len(t.Actions) > 0 && d.Event != webhook.PushEvent && !slices.Contains(t.Actions, d.Action) {
-		return false
-	}
-	switch d.Event {
-	case webhook.CheckRunEvent:
-		return d.CheckRun != nil && (t.Status == "" || t.Status == d.CheckRun.Status) && anyOf(t.Names, d.CheckRun.Name, jobmatch.GlobAll)
-	case webhook.PushEvent:
-		return d.Branch != "" && anyOf(t.Branches, d.Branch, jobmatch.Glob)
-	}
-	return anyOf(t.Branches, d.Branch, jobmatch.Glob)
-}
-
-func anyOf(patterns []string, text string, glob func(pattern, text string) bool) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return glob(p, text) })
 }
 
 // hash of a name that is remembered by it.

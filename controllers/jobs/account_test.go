@@ -103,9 +103,9 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 			t.Errorf("%d writes: %v", len(x.writes), x.writes[0])
 		}
 		x.mu.Unlock()
-		c := x.tracker.account.conns[keyOf("acme")]
-		if len(c.seen.guids[0])+len(c.seen.guids[1]) > 2*maxSeen || len(x.tracker.account.spaces[spaceKey{ns, ns}].held) != 0 {
-			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen.guids[0]), len(c.seen.guids[1]), len(x.tracker.account.spaces[spaceKey{ns, ns}].held))
+		c := x.connection()
+		if len(c.seen.guids[0])+len(c.seen.guids[1]) > 2*maxSeen || len(x.space().held) != 0 {
+			t.Errorf("%d and %d deliveries are remembered, and %d jobs", len(c.seen.guids[0]), len(c.seen.guids[1]), len(x.space().held))
 		}
 		x.end()
 	})

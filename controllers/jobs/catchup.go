@@ -60,7 +60,7 @@ type lookBack struct {
 	pages    int          // that it had
 	found    int          // how many lost ones it found
 	relevant time.Time    // when an event last had something new
-	since    time.Time    // when this process began to lead
+	since    time.Time    // when this process, which leads, learned of the connection
 }
 
 // pause is the time to the next look at a connection's deliveries.
@@ -77,8 +77,8 @@ func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (re
 	if err := k.lookBack(ctx, c); err != nil {
 		return retry(ctx, err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return after(c.lookBack.pause()), nil
 }
 
@@ -164,9 +164,9 @@ func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 		next = after
 		ended = next == "" || (len(list) > 0 && list[len(list)-1].DeliveredAt.Before(w.begin()))
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c.lookBack.passed, c.lookBack.pages, c.lookBack.found = [2]time.Time{began, k.Now()}, pages, found
+	c.do(func() {
+		c.lookBack.passed, c.lookBack.pages, c.lookBack.found = [2]time.Time{began, k.Now()}, pages, found
+	})
 	return nil
 }
 
@@ -182,8 +182,7 @@ func (k *JobTracker) page(ctx context.Context, gh GitHub, w window, next string)
 
 // window of a look that begins now.
 func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
 	c.learnSender(gh)
 	floor := now.Add(-furthest)
 	since := func(t time.Time, lag time.Duration) time.Time {
@@ -204,7 +203,9 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	if c.lookBack.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
 	}
-	if c.sender == appSender {
+	isApps := c.sender == appSender
+	c.mu.Unlock()
+	if isApps {
 		w.installations = k.installations(c.key.Namespace)
 	}
 	return w
@@ -214,10 +215,10 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 // installations; what others are told is not for this namespace.
 func (k *JobTracker) installations(namespace string) map[int64]bool {
 	all := map[int64]bool{}
-	for key, c := range k.account.conns {
-		if gh, ok := k.GitHub(key); ok && key.Namespace == namespace {
-			c.learnSender(gh)
-			all[c.installation] = true
+	for _, c := range k.connectionsOf(namespace) {
+		if gh, ok := k.GitHub(c.key); ok {
+			c.do(func() { c.learnSender(gh) })
+			all[gh.InstallationID()] = true
 		}
 	}
 	return all
@@ -239,8 +240,6 @@ func (k *JobTracker) acceptMissed(ctx context.Context, gh GitHub, c *connection,
 }
 
 func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	accepted := d.StatusCode >= 200 && d.StatusCode < 300
 	switch {
 	case !k.concerns(c.key.Namespace, d.Event), k.known(c.key.Namespace, d.GUID):
@@ -250,37 +249,27 @@ func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
 	case accepted && d.DeliveredAt.Before(w.acceptedC):
 		return !d.DeliveredAt.Before(w.accepted)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.seen.complete(d.DeliveredAt))
 }
 
 // known reports whether a delivery came in for any connection of the namespace: they have the same pools.
 func (k *JobTracker) known(namespace, guid string) bool {
-	for key, c := range k.account.conns {
-		if key.Namespace == namespace && c.seen.has(guid) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.connectionsOf(namespace), func(c *connection) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.seen.has(guid)
+	})
 }
 
 // concerns reports whether events of a kind may concern a pool on a connection of the namespace.
 func (k *JobTracker) concerns(namespace, event string) bool {
-	return slices.ContainsFunc(k.account.spacesOf(namespace), func(s *space) bool { return s.concerns(event) })
-}
-
-// concerns reports whether events of a kind may concern a pool of the space.
-func (s *space) concerns(event string) bool {
-	if event == webhook.WorkflowJobEvent {
-		return len(s.active.pools)+len(s.observing.pools) > 0
-	}
-	for _, p := range s.members {
-		for i := range p.triggers {
-			if string(p.triggers[i].Event) == event {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.spacesOf(namespace), func(s *space) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.index[asked{event: event}]) > 0
+	})
 }
 
 // acceptAgain reads a delivery and accepts it. Where GitHub doesn't show what it carried, it is to send it again.
@@ -299,9 +288,7 @@ func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, 
 		if err := gh.Redeliver(ctx, hook, listed.ID); err != nil {
 			return fmt.Errorf("asking for a lost delivery: %w", err)
 		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		c.seen.add(listed.GUID, k.Now())
+		c.do(func() { c.seen.add(listed.GUID, k.Now()) })
 		return nil
 	}
 	d, err := webhook.Parse(event, payload)
@@ -311,15 +298,12 @@ func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, 
 		return nil
 	}
 	caught.WithLabelValues("read").Inc()
-	owners := k.ownersOf(ctx, d)
-	k.update(func(a *account, now time.Time) changes { return a.accept(c, d, owners, now) })
+	k.accept(c, d, k.ownersOf(ctx, d))
 	return nil
 }
 
 // giveUp asks for a delivery no more: it won't get better.
 func (k *JobTracker) giveUp(c *connection, guid string) {
 	caught.WithLabelValues("bad").Inc()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c.seen.add(guid, k.Now())
+	c.do(func() { c.seen.add(guid, k.Now()) })
 }

@@ -27,6 +27,5 @@ func Collectors() []prometheus.Collector {
 
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
-	labels := prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}
-	expired.DeletePartialMatch(labels)
+	expired.DeleteLabelValues(key.Namespace, key.Name)
 }

@@ -5,6 +5,7 @@ package jobs
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/webhook"
 )
 
 // GitHub is what is asked of GitHub for one connection. rest.Client does it, within GitHub's limits.
@@ -36,18 +38,21 @@ type GitHub interface {
 const (
 	// maxSeen is how many deliveries of a connection are remembered twice over.
 	maxSeen = 32_768
-	// maxViews is for how many repositories of a connection it is remembered which groups they may use; maxLookups is how many wait to be
+	// maxViews is for how many repositories it is remembered which groups a namespace's pools may use; maxLookups is how many wait to be
 	// looked up, lookersUp at once.
 	maxViews, maxLookups, lookersUp = 20_000, 256, 2
 	// viewFor is how long that is believed, and viewRetry how long it isn't asked again after a failure.
 	viewFor, viewRetry = 10 * time.Minute, time.Minute
-	// maxSuspects is how many repositories wait to be compared with GitHub.
+	// maxSuspects is how many repositories of a namespace's pools wait to be compared with GitHub.
 	maxSuspects = 1_000
 )
 
-// connection is what the account knows of a GitHubConnection.
+// connection is what is known of a GitHubConnection. Namespaces that may use it share what it remembers.
 type connection struct {
-	key    types.NamespacedName
+	key types.NamespacedName
+	uid types.UID
+
+	mu     sync.Mutex // whoever holds it waits for nothing
 	owner  metav1.OwnerReference
 	scope  jobmatch.Scope
 	placed bool  // scope is known
@@ -60,20 +65,24 @@ type connection struct {
 	seen       seen
 	lookBack   lookBack
 	cursor     cursorFile
-	views      map[uint64]view
-	lookups    []lookup              // to come
-	suspects   map[string]time.Time  // repositories to compare with GitHub, and when
 	backingOff map[string]backingOff // repositories that can't be compared
 }
 
-func newConnection(key types.NamespacedName, now time.Time) *connection {
-	return &connection{
-		key: key, views: map[uint64]view{}, suspects: map[string]time.Time{}, backingOff: map[string]backingOff{}, lookBack: lookBack{since: now},
-	}
+func newConnection(key types.NamespacedName, uid types.UID, now time.Time) *connection {
+	return &connection{key: key, uid: uid, backingOff: map[string]backingOff{}, lookBack: lookBack{since: now}}
+}
+
+// do calls f with the lock.
+func (c *connection) do(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
 }
 
 // learn takes over what the object says.
 func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
 	c.owner.BlockOwnerDeletion = nil // that would take a right on the connection's finalizers, where such rights are enforced
 	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
@@ -81,6 +90,27 @@ func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
 	if c.hook {
 		c.hookID = obj.Spec.Webhook.HookID
 	}
+}
+
+// isReady reports whether it is known what the connection is for and, for an event of what it isn't for, whose webhook sent it.
+func (c *connection) isReady(d webhook.Delivery, github func(types.NamespacedName) (GitHub, bool)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sender == unknownSender && !c.scope.Covers(c.jobOf(d)) {
+		gh, ok := github(c.key)
+		if !ok {
+			return false
+		}
+		c.learnSender(gh)
+	}
+	return c.placed
+}
+
+// isUsable reports whether it is known what the connection is for and, if asked, whether events come in for it.
+func (c *connection) isUsable(hook bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.placed && (c.hook || !hook)
 }
 
 // sender is whose webhook a connection's events come from.
@@ -140,44 +170,46 @@ type view struct {
 	asking bool
 }
 
-// lookup is a runner group to look up for a repository.
-type lookup struct{ group, repository string }
+// lookup is a runner group to look up for a repository, by a connection.
+type lookup struct {
+	conn              types.NamespacedName
+	group, repository string
+}
 
-func (l lookup) key() uint64 { return hash(l.group + "\x00" + l.repository) }
+func (l lookup) key() uint64 { return hash(l.conn.Name + "\x00" + l.group + "\x00" + l.repository) }
 
 // visible returns whether a repository may use a pool's runner group, as far as that is known. What isn't is looked up, unless too many
 // wait for it: then the next event asks for it.
-func (a *account) visible(p *pool, repository string, now time.Time) jobmatch.Visibility {
-	c := a.conns[p.conn]
-	if p.any.Scope.Kind == jobmatch.Repository || c == nil {
+func (s *space) visible(p *pool, repository string, now time.Time) jobmatch.Visibility {
+	if p.now.match.Scope.Kind == jobmatch.Repository {
 		return jobmatch.Visible
 	}
-	l := lookup{group: p.any.Group, repository: repository}
-	v, known := c.views[l.key()]
+	l := lookup{conn: p.conn, group: p.now.match.Group, repository: repository}
+	v, known := s.views[l.key()]
 	if !v.asking && !now.Before(v.until) {
-		if v.asking = len(c.lookups) < maxLookups; v.asking {
-			c.lookups = append(c.lookups, l)
-			a.pending.lookUp = append(a.pending.lookUp, c.key)
+		if v.asking = len(s.lookups) < maxLookups; v.asking {
+			s.lookups = append(s.lookups, l)
+			s.tracker.workers.groups.add(s.key())
 		}
-		if !known && len(c.views) >= maxViews {
-			clear(c.views)
+		if !known && len(s.views) >= maxViews {
+			clear(s.views)
 		}
-		c.views[l.key()] = v
+		s.views[l.key()] = v
 	}
 	return v.seen
 }
 
-// reconcileGroups looks up which repositories may use which runner groups of a connection.
-func (k *JobTracker) reconcileGroups(ctx context.Context, c *connection) (reconcile.Result, error) {
-	k.mu.Lock()
-	due := c.lookups
-	c.lookups = nil
-	k.mu.Unlock()
+// reconcileGroups looks up which repositories may use which runner groups, for the pools of a space.
+func (k *JobTracker) reconcileGroups(ctx context.Context, s *space) (reconcile.Result, error) {
+	s.mu.Lock()
+	due := s.lookups
+	s.lookups = nil
+	s.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(lookersUp)
 	for _, l := range due {
 		g.Go(func() error {
-			k.lookUp(ctx, c, l)
+			k.lookUp(ctx, s, l)
 			return nil
 		})
 	}
@@ -185,16 +217,16 @@ func (k *JobTracker) reconcileGroups(ctx context.Context, c *connection) (reconc
 }
 
 // lookUp finds out whether a repository may use a runner group. What was known holds if GitHub doesn't say.
-func (k *JobTracker) lookUp(ctx context.Context, c *connection, l lookup) {
+func (k *JobTracker) lookUp(ctx context.Context, s *space, l lookup) {
 	visible, err := false, errNotReady
-	if gh, ok := k.GitHub(c.key); ok {
+	if gh, ok := k.GitHub(l.conn); ok {
 		ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 		defer cancel()
 		visible, err = gh.Visible(ctx, l.group, l.repository)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now, before := k.Now(), c.views[l.key()]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, before := k.Now(), s.views[l.key()]
 	v := view{seen: jobmatch.Hidden, until: now.Add(after(viewFor).RequeueAfter)}
 	switch {
 	case err != nil:
@@ -202,21 +234,21 @@ func (k *JobTracker) lookUp(ctx context.Context, c *connection, l lookup) {
 	case visible:
 		v.seen = jobmatch.Visible
 	}
-	c.views[l.key()] = v
+	s.views[l.key()] = v
 	if v.seen == jobmatch.Hidden && before.seen != v.seen {
-		c.suspect(l.repository, now) // jobs may have been given to the wrong pool
+		s.suspect(suspect{l.conn, l.repository}, now) // jobs may have been given to the wrong pool
 	}
+}
+
+// suspect is a repository whose jobs may be with the wrong pool, and the connection by which to find out.
+type suspect struct {
+	conn       types.NamespacedName
+	repository string
 }
 
 // suspect has a repository compared with GitHub, when its lists have caught up.
-func (c *connection) suspect(repository string, now time.Time) {
-	if repository != "" && len(c.suspects) < maxSuspects {
-		c.suspects[repository] = now.Add(suspectAfter)
-	}
-}
-
-func (a *account) suspect(p *pool, repository string, now time.Time) {
-	if c := a.conns[p.conn]; c != nil {
-		c.suspect(repository, now)
+func (s *space) suspect(r suspect, now time.Time) {
+	if r.repository != "" && len(s.suspects) < maxSuspects {
+		s.suspects[r] = now.Add(suspectAfter)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,15 +69,15 @@ func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	k.mu.Lock()
+	c.mu.Lock()
 	owner := c.owner.UID
-	k.mu.Unlock()
+	c.mu.Unlock()
 	config, err := k.getCursor(ctx, c.key, owner)
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	f := &c.cursor
 	if f.read = true; config == nil {
 		return nil
@@ -121,19 +119,20 @@ func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconc
 
 // isCursorDue moves a cursor on, and reports whether it is to be written by a time ahead of now.
 func (k *JobTracker) isCursorDue(c *connection, ahead time.Duration) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	now := k.Now()
-	return c.cursor.advance(&c.lookBack, k.account.durable(c.key.Namespace, now), now.Add(ahead))
+	durable := k.durable(c.key.Namespace, now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cursor.advance(&c.lookBack, durable, now.Add(ahead))
 }
 
 // writeCursor writes the cursor down.
 func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	k.mu.Lock()
+	c.mu.Lock()
 	at, version, owner := c.cursor.now, c.cursor.version, c.owner
-	k.mu.Unlock()
+	c.mu.Unlock()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: DeliveriesName(c.key.Name)}}
 	text, err := json.Marshal(at)
 	if err == nil {
@@ -146,8 +145,8 @@ func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 			version = there.ResourceVersion // somebody else wrote it
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.cursor.version = version; err != nil {
 		return err
 	}
@@ -158,11 +157,8 @@ func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 
 // closeCursors writes down what is durable when the process ends, so that the next has little to look back to.
 func (k *JobTracker) closeCursors(ctx context.Context) {
-	k.mu.Lock()
-	all := slices.Collect(maps.Values(k.account.conns))
-	k.mu.Unlock()
-	for _, c := range all {
-		if c.hook && k.isCursorDue(c, cursorIdle) {
+	for _, c := range k.allConnections() {
+		if c.isUsable(true) && k.isCursorDue(c, cursorIdle) {
 			_ = k.writeCursor(ctx, c) // the next looks further back
 		}
 	}

@@ -67,7 +67,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 		wakes.Done(pool)
 	}
 	x.want("gpu", 150)
-	conn := x.tracker.account.conns[keyOf("acme")]
+	conn := x.connection()
 	if left, err := x.tracker.compareAll(t.Context(), gh, conn, []string{"acme/web"}); err != nil || len(left) > 0 {
 		t.Error(left, err)
 	}

@@ -7,7 +7,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/reservation"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 // jobBuckets are seconds, from half a second to six hours.
@@ -47,7 +50,7 @@ const (
 	DefaultLabelLimit = 100
 	// maxLabelLimit bounds what may be asked for: each pair has some 60 series.
 	maxLabelLimit = 1_000
-	// maxPairs bounds those of all pools.
+	// maxPairs bounds those of all pools. One namespace's have a quarter at most.
 	maxPairs = 10_000
 	// maxDuration is longer than any job waits or runs: GitHub ends a workflow after 35 days. What a wrong time comes to would be in sums for ever.
 	maxDuration = 36 * 24 * time.Hour
@@ -55,8 +58,8 @@ const (
 	otherLabel = "other"
 	// maxLabel bounds a label's value, in bytes.
 	maxLabel = 140
-	// rememberedJobs is how many jobs are remembered at least, so that one that is told of again isn't counted again.
-	rememberedJobs = 32_768
+	// rememberedJobs is how many jobs are remembered, so that one that is reported again isn't counted again. One namespace has a quarter.
+	rememberedJobs = 131_072
 	// takenBack is the conclusion of a job whose scale set's messages end it before a runner had it. GitHub says canceled, whether
 	// somebody cancelled it or it is queued again.
 	takenBack = "taken_back"
@@ -93,20 +96,35 @@ func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
 // runners are registered, and each job is counted once. The zero value has no labels.
 type JobMeter struct {
 	options MeterOptions
+	seed    maphash.Seed
 
 	mu    sync.Mutex
-	known [2]map[measuredJob]facts // the newer, the older
-	pairs map[types.NamespacedName]map[[2]string]bool
-	total int // of pairs
+	known *share.Map[uint64, facts] // by the hash of a job
+	pairs *share.Map[series, struct{}]
+	of    map[types.NamespacedName]int // pairs of a pool
 }
 
 // NewJobMeter returns a JobMeter that knows no job.
-func NewJobMeter(o MeterOptions) *JobMeter { return &JobMeter{options: o} }
+func NewJobMeter(o MeterOptions) *JobMeter {
+	m := &JobMeter{options: o, seed: maphash.MakeSeed(), known: share.New[uint64, facts](rememberedJobs, nil), of: map[types.NamespacedName]int{}}
+	m.pairs = share.New[series, struct{}](maxPairs, func(_ string, s series) { m.forget(s) })
+	return m
+}
 
 // measuredJob names a job of a pool.
 type measuredJob struct {
 	pool types.NamespacedName
 	id   string
+}
+
+// series are those of a pair of repository and workflow of a pool.
+type series struct {
+	pool                 types.NamespacedName
+	repository, workflow string
+}
+
+func (s series) labels() []string {
+	return []string{s.pool.Namespace, s.pool.Name, s.repository, s.workflow}
 }
 
 // facts of a job are counted once each, in whatever order they are told.
@@ -197,7 +215,7 @@ func factsOf(s reservation.State) facts {
 
 // measure measures what an event or a list tells of a job, unless the pool's scale set tells of it, too. Before is what its ledger knew.
 func (p *pool) measure(m *JobMeter, n jobNews, before reservation.State) {
-	if (p.rest || p.observes) && n.facts != 0 {
+	if (p.rest || p.now.observes) && n.facts != 0 {
 		m.measure(p.key, n, factsOf(before))
 	}
 }
@@ -209,15 +227,15 @@ func (m *JobMeter) measure(pool types.NamespacedName, n jobNews, before facts) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	job := measuredJob{pool, n.id}
-	before |= m.known[0][job] | m.known[1][job]
-	m.remember(job, before|n.facts)
+	job := maphash.Comparable(m.seed, measuredJob{pool, n.id})
+	told, _ := m.known.Get(pool.Namespace, job)
+	before |= told
+	m.known.Push(pool.Namespace, job, before|n.facts)
 	got := n.facts &^ before
 	if got == 0 {
 		return
 	}
-	repository, workflow := m.labels(pool, n)
-	labels := []string{pool.Namespace, pool.Name, repository, workflow}
+	labels := m.series(pool, n).labels()
 	if got&factStart != 0 {
 		jobsStarted.WithLabelValues(labels...).Inc()
 		observe(queueSeconds.WithLabelValues(labels...), n.queued, n.started)
@@ -233,50 +251,55 @@ func (m *JobMeter) measure(pool types.NamespacedName, n jobNews, before facts) {
 	}
 }
 
-// remember notes what was told of a job. Those not heard of for the longest are forgotten.
-func (m *JobMeter) remember(job measuredJob, known facts) {
-	if len(m.known[0]) >= rememberedJobs {
-		m.known[1], m.known[0] = m.known[0], nil
-	}
-	if m.known[0] == nil {
-		m.known[0] = map[measuredJob]facts{}
-	}
-	m.known[0][job] = known
-}
-
-// labels of a job, within the limit of its pool.
-func (m *JobMeter) labels(pool types.NamespacedName, n jobNews) (repository, workflow string) {
+// series of a job, within the limits of its pool and its namespace.
+func (m *JobMeter) series(pool types.NamespacedName, n jobNews) series {
+	s := series{pool: pool}
 	if m.options.Repository {
-		repository = cmp.Or(clip(strings.ToLower(n.repository)), otherLabel)
+		s.repository = cmp.Or(clip(strings.ToLower(n.repository)), otherLabel)
 	}
 	if m.options.Workflow {
-		workflow = cmp.Or(clip(n.workflow), otherLabel)
+		s.workflow = cmp.Or(clip(n.workflow), otherLabel)
 	}
-	if repository+workflow == "" {
-		return "", ""
-	}
-	known, pair := m.pairs[pool], [2]string{repository, workflow}
+	others := m.others(pool)
+	_, isKnown := m.pairs.Get(pool.Namespace, s)
 	switch {
-	case known[pair]:
-		return repository, workflow
-	case len(known) >= m.options.Limit, m.total >= maxPairs:
-		if repository != "" {
-			repository = otherLabel
-		}
-		if workflow != "" {
-			workflow = otherLabel
-		}
-		return repository, workflow
-	case known == nil:
-		if m.pairs == nil {
-			m.pairs = map[types.NamespacedName]map[[2]string]bool{}
-		}
-		known = map[[2]string]bool{}
-		m.pairs[pool] = known
+	case isKnown || s == others:
+	case m.of[pool] < m.options.Limit && m.pairs.Put(pool.Namespace, s, struct{}{}):
+		m.of[pool]++
+	default:
+		return others
 	}
-	known[pair] = true
-	m.total++
-	return repository, workflow
+	return s
+}
+
+// others are the series of the pairs beyond a limit.
+func (m *JobMeter) others(pool types.NamespacedName) series {
+	s := series{pool: pool}
+	if m.options.Repository {
+		s.repository = otherLabel
+	}
+	if m.options.Workflow {
+		s.workflow = otherLabel
+	}
+	return s
+}
+
+// forget drops series for which there is no place any more.
+func (m *JobMeter) forget(s series) {
+	if m.of[s.pool]--; m.of[s.pool] <= 0 {
+		delete(m.of, s.pool)
+	}
+	dropSeries(s)
+}
+
+// dropSeries drops series by their names: a search for those of a pool would go through the series of all.
+func dropSeries(s series) {
+	for _, c := range []interface{ DeleteLabelValues(...string) bool }{jobsStarted, queueSeconds, startupSeconds, runSeconds} {
+		c.DeleteLabelValues(s.labels()...)
+	}
+	for _, conclusion := range allConclusions {
+		conclusions.DeleteLabelValues(append(s.labels(), conclusion)...)
+	}
 }
 
 // Forget drops the series of a pool that is gone.
@@ -286,27 +309,33 @@ func (m *JobMeter) Forget(pool types.NamespacedName) {
 	}
 	m.mu.Lock() // no series is made meanwhile
 	defer m.mu.Unlock()
-	m.total -= len(m.pairs[pool])
-	delete(m.pairs, pool)
-	labels := prometheus.Labels{"namespace": pool.Namespace, "pool": pool.Name}
-	for _, c := range jobCollectors() {
-		if series, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
-			series.DeletePartialMatch(labels)
-		}
+	dropSeries(m.others(pool))
+	if m.of[pool] == 0 {
+		return
 	}
+	m.pairs.DeleteFunc(pool.Namespace, func(s series) bool {
+		if s.pool != pool {
+			return false
+		}
+		m.forget(s)
+		return true
+	})
 }
+
+// allConclusions are those that conclusionOf returns, and takenBack.
+var allConclusions = []string{"success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "startup_failure", "stale", "other", takenBack}
 
 // conclusionOf bounds what is told in metrics to what GitHub says today, in one wording for webhooks and messages:
 // https://docs.github.com/rest/actions/workflow-jobs
 func conclusionOf(text string) string {
-	switch word := strings.ToLower(text); word {
-	case "success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "startup_failure", "stale":
+	switch word := strings.ToLower(text); {
+	case slices.Contains(allConclusions, word) && word != takenBack:
 		return word
-	case "succeeded":
+	case word == "succeeded":
 		return "success"
-	case "failed":
+	case word == "failed":
 		return "failure"
-	case "canceled":
+	case word == "canceled":
 		return "cancelled"
 	}
 	return "other"

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -167,18 +169,6 @@ func TestLabelsOfJobsAreLimited(t *testing.T) {
 			}
 		})
 	}
-	resetJobs()
-	m := NewJobMeter(MeterOptions{Repository: true, Limit: maxLabelLimit})
-	for i := range maxPairs + 1 {
-		pool := keyOf(fmt.Sprint("linux-", i/maxLabelLimit))
-		if got, _ := m.labels(pool, jobNews{repository: fmt.Sprint(i)}); (got == otherLabel) != (i == maxPairs) {
-			t.Fatalf("pair %d of the instance is %q", i, got)
-		}
-	}
-	m.Forget(keyOf("linux-0"))
-	if got, _ := m.labels(keyOf("linux-11"), jobNews{repository: "x"}); got != "x" {
-		t.Errorf("once a pool is gone: %q", got)
-	}
 	for _, limit := range []int{0, maxLabelLimit + 1} {
 		if _, err := NewMeterOptions(nil, limit); err == nil {
 			t.Errorf("a limit of %d is taken", limit)
@@ -189,15 +179,57 @@ func TestLabelsOfJobsAreLimited(t *testing.T) {
 	}
 }
 
-// Many jobs later, a message that comes again is counted again at worst; what is remembered doesn't grow.
-func TestRememberedJobsAreLimited(t *testing.T) {
+// However many repositories a tenant makes up, another one's have series of their own. Only the tenant's own become "other".
+func TestOneTenantsRepositoriesLeaveRoomForOthers(t *testing.T) {
+	resetJobs()
+	defer resetJobs()
+	m := NewJobMeter(MeterOptions{Repository: true, Limit: maxLabelLimit})
+	observe := func(pool types.NamespacedName, repository string) {
+		m.Observe(pool, []scaleset.JobEvent{eventOf(scaleset.JobStarted, repository, "", func(e *scaleset.JobEvent) { e.Repository = repository })})
+	}
+	started := func(namespace, pool, repository string) float64 {
+		return testutil.ToFloat64(jobsStarted.WithLabelValues(namespace, pool, repository, ""))
+	}
+	for tenant := range 5 { // four of which could have them all
+		for i := range maxPairs / 3 {
+			observe(types.NamespacedName{Namespace: fmt.Sprint("greedy-", tenant), Name: fmt.Sprint("linux-", i/maxLabelLimit)}, fmt.Sprint("made/up-", i))
+		}
+	}
+	if n := testutil.CollectAndCount(jobsStarted); n > maxPairs+5*4 {
+		t.Errorf("there are %d series", n)
+	}
+	if started("greedy-4", "linux-3", otherLabel) == 0 {
+		t.Error("a namespace has more than a quarter of the series")
+	}
+	for i := range 500 {
+		observe(keyOf("linux"), fmt.Sprint("acme/web-", i))
+	}
+	if started(ns, "linux", otherLabel) != 0 || started(ns, "linux", "acme/web-0") != 1 || started(ns, "linux", "acme/web-499") != 1 {
+		t.Errorf("%v jobs of a neighbour are counted as other", started(ns, "linux", otherLabel))
+	}
+	before := testutil.CollectAndCount(jobsStarted)
+	m.Forget(keyOf("linux"))
+	if n := before - testutil.CollectAndCount(jobsStarted); n < 500 || m.pairs.Len(ns) != 0 || m.of[keyOf("linux")] != 0 {
+		t.Errorf("of a pool that is gone, %d series went", n)
+	}
+}
+
+// However many jobs a tenant makes up, another one's job that is reported again isn't counted again. What is remembered is bounded.
+func TestMadeUpJobsHaveNoOthersCountedTwice(t *testing.T) {
+	resetJobs()
 	defer resetJobs()
 	m := NewJobMeter(MeterOptions{})
-	for i := range 3 * rememberedJobs {
-		m.Observe(keyOf("linux"), []scaleset.JobEvent{eventOf(scaleset.JobStarted, fmt.Sprint(i), "")})
+	once := []scaleset.JobEvent{eventOf(scaleset.JobStarted, "once", "")}
+	m.Observe(keyOf("linux"), once)
+	for i := range rememberedJobs {
+		m.Observe(types.NamespacedName{Namespace: "greedy", Name: "linux"}, []scaleset.JobEvent{eventOf(scaleset.JobStarted, fmt.Sprint(i), "")})
 	}
-	if n := len(m.known[0]) + len(m.known[1]); n > 2*rememberedJobs || n < rememberedJobs {
-		t.Errorf("%d jobs are remembered", n)
+	m.Observe(keyOf("linux"), once)
+	if got := testutil.ToFloat64(jobsStarted.WithLabelValues(ns, "linux", "", "")); got != 1 {
+		t.Errorf("a neighbour's job is counted %v times", got)
+	}
+	if n := m.known.Len("greedy"); n != rememberedJobs/4 {
+		t.Errorf("%d jobs of a namespace are remembered", n)
 	}
 }
 

@@ -282,7 +282,28 @@ func (x *place) accept(events ...webhook.Delivery) {
 }
 
 func (x *place) setPool(p *v1alpha1.RunnerPool) {
-	x.tracker.update(func(a *account, now time.Time) changes { return a.setPool(p, now) })
+	x.tracker.setPool(p)
+	x.settle()
+}
+
+// settle gives jobs that waited to pools that changed, as a worker does.
+func (x *place) settle() {
+	x.t.Helper()
+	if _, err := x.tracker.reconcileUnmatched(x.t.Context(), x.space()); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// space is the one of all that these tests make.
+func (x *place) space() *space {
+	x.tracker.mu.Lock()
+	defer x.tracker.mu.Unlock()
+	return x.tracker.space(spaceKey{ns, ns})
+}
+
+func (x *place) connection() *connection {
+	c, _ := x.tracker.connection(keyOf("acme"))
+	return c
 }
 
 // jobs that events tell a pool of; -1 if it isn't known.

@@ -72,12 +72,12 @@ func truly(all []life) map[string]map[int64]reservation.State {
 }
 
 func (x *place) held() map[string]map[int64]reservation.State {
-	x.tracker.mu.Lock()
-	defer x.tracker.mu.Unlock()
+	x.space().mu.Lock()
+	defer x.space().mu.Unlock()
 	all := map[string]map[int64]reservation.State{}
 	for _, name := range []string{"gpu", "cpu"} {
 		all[name] = map[int64]reservation.State{}
-		x.tracker.account.pools[keyOf(name)].ledger.All(func(id int64, s reservation.State) bool {
+		x.space().members[name].ledger.All(func(id int64, s reservation.State) bool {
 			if s != reservation.Done && s != reservation.Elsewhere {
 				all[name][id] = s
 			}
@@ -156,7 +156,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 				}
 				wait(time.Minute)
 				for repository, jobs := range lists(all) {
-					x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], repository, rest.JobList{Jobs: jobs, Complete: true, At: time.Now()})
+					x.tracker.reconcile(t.Context(), x.connection(), repository, rest.JobList{Jobs: jobs, Complete: true, At: time.Now()})
 				}
 				if diff := cmp.Diff(truly(all), x.held()); diff != "" {
 					t.Errorf("reservations (-true +held):\n%s", diff)
@@ -200,7 +200,7 @@ func BenchmarkAccept(b *testing.B) {
 	objects := []*v1alpha1.RunnerPool{}
 	x := newPlace(t, connOf("acme", "acme"))
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now})
-	x.tracker.update(func(a *account, now time.Time) changes { return a.setConnection(connOf("acme", "acme"), now) })
+	x.tracker.setConnection(connOf("acme", "acme"))
 	for i := range 50 {
 		p := poolOf(fmt.Sprint("p", i))
 		objects = append(objects, p)

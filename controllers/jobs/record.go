@@ -28,22 +28,24 @@ type record struct {
 	since  time.Time
 }
 
-// recordLater has a runner's job recorded.
-func (k *JobTracker) recordLater(j recordedJob, now time.Time) {
+// recordLater has an event of a job recorded that a pool's runner has.
+func (k *JobTracker) recordLater(pool types.NamespacedName, event scaleset.JobEvent, now time.Time) {
 	if k.Record == nil {
 		return
 	}
-	key := types.NamespacedName{Namespace: j.pool.Namespace, Name: j.runner}
+	key := types.NamespacedName{Namespace: pool.Namespace, Name: event.RunnerName}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	r := k.records[key]
 	if r == nil {
-		r = &record{pool: j.pool, since: now}
+		r = &record{pool: pool, since: now}
 		k.records[key] = r
 	}
-	isKnown := slices.ContainsFunc(r.events, func(e scaleset.JobEvent) bool { return e.Type == j.event.Type && e.JobID == j.event.JobID })
+	isKnown := slices.ContainsFunc(r.events, func(e scaleset.JobEvent) bool { return e.Type == event.Type && e.JobID == event.JobID })
 	if isKnown || len(r.events) >= 8 { // a runner has one job
 		return
 	}
-	r.events = append(r.events, j.event)
+	r.events = append(r.events, event)
 	k.workers.runners.add(key)
 }
 
@@ -94,20 +96,20 @@ func (k *JobTracker) reconcileRunner(ctx context.Context, key types.NamespacedNa
 		return reconcile.Result{}, nil
 	}
 	err := k.Record(ctx, key.Namespace, events)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.Now()
-	if err != nil && now.Sub(r.since) < recordFor {
+	if err != nil && k.Now().Sub(r.since) < recordFor {
 		return reconcile.Result{}, fmt.Errorf("recording the job of a runner: %w", err)
 	}
+	k.mu.Lock()
 	if r.events = r.events[len(events):]; len(r.events) == 0 {
 		delete(k.records, key)
 	}
+	k.mu.Unlock()
 	if err != nil {
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("giving up to record the job of a runner: %w", err))
 	}
-	if p := k.account.pools[r.pool]; p != nil {
-		k.wake(p, now)
+	if p := k.lock(r.pool); p != nil {
+		p.space.wake(p, k.Now())
+		p.space.mu.Unlock()
 	}
 	return reconcile.Result{}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
@@ -57,7 +58,7 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 		x.mu.Lock()
 		x.broken = nil
 		x.mu.Unlock()
-		if at := x.tracker.account.durable(ns, time.Now()); at.After(stuck) {
+		if at := x.tracker.durable(ns, time.Now()); at.After(stuck) {
 			t.Errorf("all up to %v is said to be durable, and an event of %v is not", at, stuck)
 		}
 		wait(20 * time.Minute) // nothing happens
@@ -123,7 +124,7 @@ func TestPausesAfterErrors(t *testing.T) {
 	}
 	limiter := newLimiter()
 	for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
-		if got := limiter.When(keyOf("acme")); got != want {
+		if got := limiter.When(reconcile.Request{NamespacedName: keyOf("acme")}); got != want {
 			t.Errorf("after failure %d, the rate limiter waits %v, want %v", i+1, got, want)
 		}
 	}
@@ -136,7 +137,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.accept(job(1, "queued", "gpu"))
-		c := x.tracker.account.conns[keyOf("acme")]
+		c := x.connection()
 		x.gh.edit(func() {
 			x.gh.fails = github.NewError(github.KindNotFound, "listing", 404, 0, "not there, or not for you", nil)
 		})
@@ -152,8 +153,8 @@ func TestWhatCantBeListedStays(t *testing.T) {
 		x.accept(d)
 		wait(8 * time.Minute)
 		x.want("gpu", 0) // GitHub lists neither
-		x.tracker.mu.Lock()
-		defer x.tracker.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if len(c.backingOff) > 0 {
 			t.Errorf("these aren't listed: %v", c.backingOff)
 		}
@@ -202,7 +203,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 				x.gh.slow = map[string]error{"acme/web": err}
 				x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}
 				x.gh.mu.Unlock()
-				x.tracker.update(func(a *account, now time.Time) changes { return a.removePool(keyOf("gpu"), now) })
+				x.tracker.removePool(keyOf("gpu"))
 				wait(5 * time.Minute)
 				x.gh.edit(func() { x.gh.slow = nil })
 				wait(15 * time.Minute)
@@ -357,7 +358,7 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 		x.mu.Lock()
 		x.broken = fmt.Errorf("etcd is full")
 		x.mu.Unlock()
-		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", rest.JobList{Complete: true, At: time.Now()})
+		x.tracker.reconcile(t.Context(), x.connection(), "acme/web", rest.JobList{Complete: true, At: time.Now()})
 		x.want("gpu", 0)
 		wait(time.Minute)
 		x.want("gpu", 0)
@@ -378,13 +379,12 @@ func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 		x.lead()
 		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
 		wait(2 * time.Second)
-		x.tracker.mu.Lock() // as if another process had written both
+		p := x.tracker.lock(keyOf("big")) // as if another process had written both
 		for id, s := range map[int64]reservation.State{1: reservation.Running, 2: reservation.Waiting} {
-			p := x.tracker.account.pools[keyOf("big")]
 			p.ledger.Record(reservation.Event{ID: id, State: s, Repository: "acme/web", Runner: "big-1"}, time.Now())
-			x.tracker.account.changed(p, time.Now())
+			p.space.noteChanged(p, time.Now())
 		}
-		x.tracker.mu.Unlock()
+		p.space.mu.Unlock()
 		wait(2 * time.Second)
 		x.end()
 		x.lead()
@@ -402,14 +402,14 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 		defer x.end()
 		x.gh.mu.Lock()
 		x.gh.slow = map[string]error{}
-		x.tracker.mu.Lock()
-		c := x.tracker.account.conns[keyOf("acme")]
+		s := x.space()
+		s.mu.Lock()
 		for i := range 100 {
 			name := fmt.Sprint("acme/gone-", i)
 			x.gh.slow[name] = github.NewError(github.KindNotFound, "listing", 404, 0, "gone", nil)
-			c.suspect(name, time.Now())
+			s.suspect(suspect{keyOf("acme"), name}, time.Now())
 		}
-		x.tracker.mu.Unlock()
+		s.mu.Unlock()
 		x.gh.mu.Unlock()
 		x.accept(job(1, "queued", "gpu"))
 		wait(7 * time.Minute)
@@ -440,7 +440,7 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		for i := range int64(3 * maxUnmatched) {
 			x.accept(job(100+i, "queued", "nobodys"))
 		}
-		if n := len(x.tracker.account.spaces[spaceKey{ns, ns}].unmatched); n != maxUnmatched {
+		if n := len(x.space().unmatched); n != maxUnmatched {
 			t.Errorf("%d jobs are remembered that no pool is for", n)
 		}
 	})
@@ -457,7 +457,7 @@ func TestObserversAreComparedToo(t *testing.T) {
 			{ID: 3, Status: "in_progress", Labels: []string{"gpu"}, RunnerName: "gpu-1", RunnerID: 7}, {ID: 4, Status: "pending", Labels: []string{"gpu"}},
 			{ID: 5, Status: "completed", Labels: []string{"gpu"}}, {ID: 6, Status: "queued", Labels: []string{"cpu"}},
 		}}
-		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", list)
+		x.tracker.reconcile(t.Context(), x.connection(), "acme/web", list)
 		x.want("gpu", 2)
 		x.want("watching", 3)
 	})
@@ -472,7 +472,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 		defer x.end()
 		x.accept(job(1, "queued", "gpu"), job(1, "in_progress", "gpu", "big-1"), job(2, "queued", "gpu"))
 		list := rest.JobList{Complete: true, At: time.Now(), Jobs: []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}}}
-		x.tracker.reconcile(t.Context(), x.tracker.account.conns[keyOf("acme")], "acme/web", list)
+		x.tracker.reconcile(t.Context(), x.connection(), "acme/web", list)
 		x.want("big", 1)
 		x.want("gpu", 1)
 	})

@@ -6,7 +6,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // SetupWithManager runs the JobTracker with the leader, and has it told of pools and connections.
@@ -24,10 +24,10 @@ func (k *JobTracker) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("adding the job tracker: %w", err)
 	}
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).Complete(reconcile.Func(k.reconcilePool)); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).WithOptions(kube.Fair(1, tenant)).Complete(reconcile.Func(k.reconcilePool)); err != nil {
 		return fmt.Errorf("watching pools: %w", err)
 	}
-	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-connections").For(&v1alpha1.GitHubConnection{}, changed).Complete(reconcile.Func(k.reconcileConnection)); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-connections").For(&v1alpha1.GitHubConnection{}, changed).WithOptions(kube.Fair(1, tenant)).Complete(reconcile.Func(k.reconcileConnection)); err != nil {
 		return fmt.Errorf("watching connections: %w", err)
 	}
 	return nil
@@ -38,12 +38,12 @@ func (k *JobTracker) reconcilePool(ctx context.Context, req ctrl.Request) (ctrl.
 	err := k.Client.Get(ctx, req.NamespacedName, pool)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero():
-		k.update(func(a *account, now time.Time) changes { return a.removePool(req.NamespacedName, now) })
+		k.removePool(req.NamespacedName)
 		return ctrl.Result{}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the pool: %w", err)
 	}
-	k.update(func(a *account, now time.Time) changes { return a.setPool(pool, now) })
+	k.setPool(pool)
 	return ctrl.Result{}, nil
 }
 
@@ -53,9 +53,9 @@ func (k *JobTracker) reconcileConnection(ctx context.Context, req ctrl.Request) 
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, fmt.Errorf("reading the connection: %w", err)
 		}
-		k.update(func(a *account, now time.Time) changes { return a.removeConnection(req.NamespacedName, now) })
+		k.removeConnection(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	k.update(func(a *account, now time.Time) changes { return a.setConnection(conn, now) })
+	k.setConnection(conn)
 	return ctrl.Result{}, nil
 }

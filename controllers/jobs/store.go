@@ -41,17 +41,14 @@ func ConfigMapName(pool string) string { return pool + "-jobs" }
 
 // reconcileJobs reads what was written down of a pool's jobs, forgets those that expired, and writes down what changed.
 func (k *JobTracker) reconcileJobs(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	k.mu.Lock()
-	p := k.account.pools[key]
+	p := k.lock(key)
 	if p == nil {
-		k.mu.Unlock()
 		return reconcile.Result{}, nil
 	}
 	now := k.Now()
-	next, changes := k.account.expire(p, now)
-	k.apply(changes)
+	next := p.space.expire(p, now)
 	wanted, pending, wait := p.wanted(), !p.saved.loaded || !p.saved.unwritten.IsZero(), p.saved.next.Sub(now)
-	k.mu.Unlock()
+	p.space.mu.Unlock()
 	switch {
 	case !wanted:
 		return reconcile.Result{}, nil
@@ -74,8 +71,8 @@ func (k *JobTracker) save(ctx context.Context, p *pool) error {
 	if err == nil {
 		err = k.write(ctx, p)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	p.space.mu.Lock()
+	defer p.space.mu.Unlock()
 	s := &p.saved
 	if !s.writing.IsZero() && err != nil {
 		s.unwritten = s.writing
@@ -98,9 +95,9 @@ func (k *JobTracker) read(ctx context.Context, p *pool) error {
 	if p.saved.version != "" {
 		return nil
 	}
-	k.mu.Lock()
+	p.space.mu.Lock()
 	owner := p.owner.UID
-	k.mu.Unlock()
+	p.space.mu.Unlock()
 	config := &corev1.ConfigMap{}
 	err := k.Client.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}, config)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -112,7 +109,9 @@ func (k *JobTracker) read(ctx context.Context, p *pool) error {
 	if ours && string(config.BinaryData[writerKey]) != k.writer {
 		jobs, slack = k.decode(p.key, config.BinaryData)
 	}
-	k.update(func(a *account, now time.Time) changes { return a.restore(p, jobs, slack, now) })
+	p.space.mu.Lock()
+	p.space.restore(p, jobs, slack, k.Now())
+	p.space.mu.Unlock()
 	if ours {
 		p.saved.version = config.ResourceVersion // only who saves the pool looks at it
 	}
@@ -148,15 +147,15 @@ func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (
 
 // write writes a pool's jobs down as a whole, if nobody else has changed them since they were read or written.
 func (k *JobTracker) write(ctx context.Context, p *pool) error {
-	k.mu.Lock()
+	p.space.mu.Lock()
 	if p.saved.unwritten.IsZero() {
-		k.mu.Unlock()
+		p.space.mu.Unlock()
 		return nil
 	}
 	owner := p.owner
 	p.saved.writing, p.saved.unwritten = p.saved.unwritten, time.Time{}
 	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode(), writerKey: []byte(k.writer)}
-	k.mu.Unlock()
+	p.space.mu.Unlock()
 
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}}
 	err := k.put(ctx, config, p.saved.version, owner, "jobs", p.key.Name, content)

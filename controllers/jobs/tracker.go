@@ -8,6 +8,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,8 +56,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// JobTracker puts a lock around the account of jobs, and has what follows from its changes done by workers. It is a manager.Runnable of
-// the leader's; until that runs, it takes no events.
+// JobTracker keeps account of jobs, each namespace's under a lock of its own, and has what follows from its changes done by workers. It is a
+// manager.Runnable of the leader's; until that runs, it takes no events.
 type JobTracker struct {
 	Config
 	eventSource
@@ -63,18 +65,23 @@ type JobTracker struct {
 	writer  string // names this process
 	workers workers
 
+	placing sync.Mutex // held while a pool is added, moved or removed
+
+	// mu is held to look something up. Whoever holds it waits for nothing.
 	mu      sync.Mutex
 	leading bool
-	account *account
+	conns   map[string]map[string]*connection // by namespace and name
+	spaces  map[string]map[string]*space      // by the namespace of connections, and of pools
+	homes   map[types.NamespacedName]*space   // of pools
 	records map[types.NamespacedName]*record
 }
 
 // NewJobTracker returns a JobTracker without pools.
 func NewJobTracker(c Config) *JobTracker {
-	mayUse := func(connection types.NamespacedName, namespace string) bool {
-		return mayUse(context.Background(), c.Access, connection, namespace) == nil
+	k := &JobTracker{
+		Config: c, writer: string(uuid.NewUUID()), conns: map[string]map[string]*connection{}, spaces: map[string]map[string]*space{},
+		homes: map[types.NamespacedName]*space{}, records: map[types.NamespacedName]*record{},
 	}
-	k := &JobTracker{Config: c, writer: string(uuid.NewUUID()), account: newAccount(c.Meter, mayUse), records: map[types.NamespacedName]*record{}}
 	k.workers = newWorkers(k)
 	return k
 }
@@ -89,15 +96,6 @@ func (k *JobTracker) Start(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	k.leading = true
-	k.workers.open()
-	now := k.Now()
-	for key, c := range k.account.conns {
-		c.lookBack.since = now
-		k.workers.addConnection(key)
-	}
-	for key := range k.account.pools {
-		k.workers.jobs.add(key)
-	}
 	k.mu.Unlock()
 	err := k.workers.run(ctx)
 	k.close()
@@ -113,15 +111,12 @@ func (k *JobTracker) load(ctx context.Context) error {
 	if err := k.Client.List(ctx, pools); err != nil {
 		return fmt.Errorf("listing pools: %w", err)
 	}
-	k.update(func(a *account, now time.Time) changes {
-		for i := range conns.Items {
-			a.setConnection(&conns.Items[i], now)
-		}
-		for i := range pools.Items {
-			a.setPool(&pools.Items[i], now)
-		}
-		return changes{} // all are new to the workers
-	})
+	for i := range conns.Items {
+		k.setConnection(&conns.Items[i])
+	}
+	for i := range pools.Items {
+		k.setPool(&pools.Items[i])
+	}
 	return nil
 }
 
@@ -131,15 +126,19 @@ func (k *JobTracker) close() {
 	defer cancel()
 	k.mu.Lock()
 	k.leading = false
+	pools := slices.Collect(maps.Keys(k.homes))
+	k.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(writers)
 	var due []*pool
-	for _, p := range k.account.pools {
-		if p.saved.loaded && !p.saved.unwritten.IsZero() && p.wanted() {
-			due = append(due, p)
+	for _, key := range pools {
+		if p := k.lock(key); p != nil {
+			if p.saved.loaded && !p.saved.unwritten.IsZero() && p.wanted() {
+				due = append(due, p)
+			}
+			p.space.mu.Unlock()
 		}
 	}
-	k.mu.Unlock()
 	for _, p := range due {
 		g.Go(func() error { return k.save(ctx, p) })
 	}
@@ -147,62 +146,48 @@ func (k *JobTracker) close() {
 	k.closeCursors(ctx)
 }
 
-// apply has done what follows from changes of the account. The caller holds the lock.
-func (k *JobTracker) apply(c changes) {
-	now := k.Now()
-	for _, p := range c.wake {
-		k.wake(p, now)
+// lock returns a pool with the lock of its space; nil if there is none.
+func (k *JobTracker) lock(key types.NamespacedName) *pool {
+	k.mu.Lock()
+	s := k.homes[key]
+	k.mu.Unlock()
+	if s == nil {
+		return nil
 	}
-	for _, p := range c.write {
-		k.workers.jobs.add(p.key)
+	s.mu.Lock()
+	p := s.members[key.Name]
+	if p == nil {
+		s.mu.Unlock()
 	}
-	for _, conn := range c.ask {
-		k.workers.addConnection(conn)
-	}
-	for _, conn := range c.lookUp {
-		k.workers.groups.add(conn)
-	}
-	for _, r := range c.record {
-		k.recordLater(r, now)
-	}
-}
-
-// wake has a pool reconciled: at once, but not oftener than each wakeInterval.
-func (k *JobTracker) wake(p *pool, now time.Time) {
-	if now.Before(p.woken) {
-		return // it is about to be
-	}
-	if p.woken = p.woken.Add(wakeInterval); p.woken.Before(now) {
-		p.woken = now
-	}
-	k.send(p.key, p.woken.Sub(now))
+	return p
 }
 
 // Reading is the demand of a pool that events tell of. It isn't known until what was written down before is read.
 func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.account.reading(key, k.Now())
+	p := k.lock(key)
+	if p == nil {
+		return demand.Reading{}
+	}
+	defer p.space.mu.Unlock()
+	return p.reading(k.Now())
 }
 
 // AtMax tells whether a pool has all the runners that it may have: while it has, the jobs that wait don't expire.
 func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
-	k.update(func(a *account, now time.Time) changes {
-		if p := a.pools[key]; p != nil {
-			p.ledger.Pause(atMax, now)
-		}
-		return changes{}
-	})
+	if p := k.lock(key); p != nil {
+		defer p.space.mu.Unlock()
+		p.ledger.Pause(atMax, k.Now())
+	}
 }
 
-// Retain frees the places of jobs whose runners keep says are gone.
+// Retain frees the places of jobs whose runners keep says are gone. A pool that only observes has no runners of its own.
 func (k *JobTracker) Retain(key types.NamespacedName, keep func(runner string) bool) {
-	k.update(func(a *account, now time.Time) changes { return a.retain(key, keep, now) })
-}
-
-// update changes the account, and has done what follows from it.
-func (k *JobTracker) update(f func(a *account, now time.Time) changes) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply(f(k.account, k.Now()))
+	p := k.lock(key)
+	if p == nil {
+		return
+	}
+	defer p.space.mu.Unlock()
+	if now := k.Now(); !p.now.observes && p.ledger.Retain(keep, now) {
+		p.space.noteChanged(p, now)
+	}
 }

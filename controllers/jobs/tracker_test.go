@@ -321,7 +321,8 @@ func TestSlackTriggers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := fits(&tc.trigger, tc.event); got != tc.want {
+			compiled := newTrigger(tc.trigger)
+			if got := compiled.fits(tc.event); got != tc.want {
 				t.Errorf("it fits: %v", got)
 			}
 		})

@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/reservation"
+	"github.com/corral-dev/corral/internal/webhook"
 )
 
 // Jobs that wait for long without news are compared with what GitHub lists, one repository after the other. Repositories whose
@@ -36,48 +40,56 @@ const (
 	minRepositoryBackoff = time.Minute
 )
 
-// toCompare returns the repositories that are to be compared with GitHub by a connection.
-func (a *account) toCompare(c *connection, now time.Time) []string {
-	var list []string
-	for repository, due := range c.suspects {
-		if len(list) < suspectMost && !now.Before(due) && !now.Before(c.backingOff[repository].until) {
-			list = append(list, repository)
-			delete(c.suspects, repository)
+// toCompare returns the repositories that are to be compared with GitHub by a connection, each with the space that asks for it. Which namespace comes
+// first is left to chance, so that each has its turn.
+func (k *JobTracker) toCompare(c *connection) map[string]*space {
+	now, spaces, due := k.Now(), k.spacesOf(c.key.Namespace), map[string]*space{}
+	rand.Shuffle(len(spaces), func(i, j int) { spaces[i], spaces[j] = spaces[j], spaces[i] })
+	add := func(s *space, most int, repository string) bool {
+		waits := due[repository] != nil || len(due) >= most
+		c.do(func() { waits = waits || now.Before(c.backingOff[repository].until) })
+		if !waits {
+			due[repository] = s
 		}
+		return !waits
 	}
-	for _, p := range a.pools {
-		if len(list) >= compareMost {
-			break
-		}
-		if p.conn != c.key || !p.saved.loaded {
-			continue
-		}
-		for _, repository := range p.ledger.Silent(now.Add(-compareAfter), now.Add(-compareRunningAfter), compareMost+len(c.backingOff)) {
-			if len(list) < compareMost && !slices.Contains(list, repository) && !now.Before(c.backingOff[repository].until) {
-				list = append(list, repository)
+	for _, s := range spaces {
+		s.mu.Lock()
+		maps.DeleteFunc(s.suspects, func(r suspect, at time.Time) bool {
+			return r.conn == c.key && !now.Before(at) && add(s, suspectMost, r.repository)
+		})
+		s.mu.Unlock()
+	}
+	for _, s := range spaces {
+		s.mu.Lock()
+		for _, p := range s.members {
+			if p.conn != c.key || !p.saved.loaded || len(due) >= compareMost {
+				continue
+			}
+			for _, repository := range p.ledger.Silent(now.Add(-compareAfter), now.Add(-compareRunningAfter), compareMost+maxSuspects) {
+				add(s, compareMost, repository)
 			}
 		}
+		s.mu.Unlock()
 	}
-	return list
+	return due
 }
 
 // reconcileComparison makes the jobs of repositories to compare those that GitHub lists. Those that can't be listed now are tried again.
 func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (reconcile.Result, error) {
-	k.mu.Lock()
-	repositories := k.account.toCompare(c, k.Now())
-	k.mu.Unlock()
-	if len(repositories) == 0 {
+	due := k.toCompare(c)
+	if len(due) == 0 {
 		return after(compareInterval), nil
 	}
-	left, err := repositories, errNotReady
+	left, err := slices.Sorted(maps.Keys(due)), errNotReady
 	if gh, ok := k.GitHub(c.key); ok {
-		left, err = k.compareAll(ctx, gh, c, repositories)
+		left, err = k.compareAll(ctx, gh, c, left)
 	}
-	k.mu.Lock()
 	for _, repository := range left {
-		c.suspect(repository, k.Now())
+		due[repository].mu.Lock()
+		due[repository].suspect(suspect{c.key, repository}, k.Now())
+		due[repository].mu.Unlock()
 	}
-	k.mu.Unlock()
 	wait, _ := github.IsRateLimited(err)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotReady) {
 		kube.Warn(ctx, "Waiting jobs can't be compared with GitHub", "error", err.Error())
@@ -116,8 +128,8 @@ type backingOff struct {
 // backOff leaves a repository alone for a while that can't be listed, and longer each time. It keeps its jobs: GitHub also says "not found" of
 // what one may not see. It returns whether a suspect is to be tried again.
 func (k *JobTracker) backOff(c *connection, repository string, err error) (again bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
 		delete(c.backingOff, repository)
 		return false
@@ -149,52 +161,62 @@ func (k *JobTracker) list(ctx context.Context, gh GitHub, repository string) (re
 
 // reconcile gives each job of a list to its pool, and ends those that are not in it.
 func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository string, list rest.JobList) {
-	of, namespaces := map[int64]owners{}, k.namespacesOn(c.key.Namespace)
+	of, spaces := map[int64]owners{}, k.spacesOf(c.key.Namespace)
 	for i := range list.Jobs {
 		if j := &list.Jobs[i]; j.RunnerName != "" {
-			of[j.ID] = k.poolsOf(ctx, namespaces, j.RunnerName, j.RunnerID)
+			of[j.ID] = k.poolsOf(ctx, spaces, j.RunnerName, j.RunnerID)
 		}
 	}
-	k.update(func(a *account, now time.Time) changes { return a.reconcile(c, repository, list, of, now) })
+	c.mu.Lock()
+	about := jobIn(c.scope, repository)
+	c.mu.Unlock()
+	for _, s := range spaces {
+		covers, _ := settle(s, math.MaxInt32, func() candidates { return s.index[asked{event: webhook.WorkflowJobEvent}] }, func(c *candidate) bool { return c.covers(about) })
+		s.reconcile(about, list, of, covers, k.Now())
+		s.mu.Unlock()
+	}
 }
 
-// reconcile gives the jobs of a list to the pools on connections of a namespace; owners are by the jobs' ids.
-func (a *account) reconcile(c *connection, repository string, list rest.JobList, of map[int64]owners, now time.Time) changes {
-	for _, s := range a.spacesOf(c.key.Namespace) {
-		for _, observes := range []bool{false, true} {
-			shares := map[*pool][]reservation.Event{}
-			for i := range list.Jobs {
-				u := c.updateOf(repository, &list.Jobs[i])
-				if u.owner = of[u.event.ID].in(s, a.pools); observes {
-					u = u.observed()
-				}
-				if p, e := a.assign(s, u, now); p != nil {
-					shares[p] = append(shares[p], e)
-					p.measure(a.meter, newsOfList(repository, &list.Jobs[i], e.State), p.ledger.Has(e.ID))
-				}
+// reconcile gives the jobs of a list of a repository to pools, of those whose patterns cover it; owners are by the jobs' ids.
+func (s *space) reconcile(about jobmatch.Job, list rest.JobList, of map[int64]owners, covers map[*candidate]bool, now time.Time) {
+	for _, observes := range []bool{false, true} {
+		shares := map[*pool][]reservation.Event{}
+		for i := range list.Jobs {
+			u := updateOf(about, &list.Jobs[i])
+			if u.owner = of[u.event.ID].in(s); observes {
+				u = u.observed()
 			}
-			for _, p := range s.class(observes).pools {
-				if p.match.Scope.Host == c.scope.Host {
-					a.reconcileAt(s, p, reservation.Truth{Repository: repository, Began: list.At, Jobs: shares[p], Partial: !list.Complete}, now)
-				}
+			if p, e := s.assign(u, covers, now); p != nil {
+				shares[p] = append(shares[p], e)
+				p.measure(s.tracker.Meter, newsOfList(about.Repository, &list.Jobs[i], e.State), p.ledger.Has(e.ID))
+			}
+		}
+		for c := range s.index[asked{event: webhook.WorkflowJobEvent}] {
+			if c.observes == observes && c.match.Scope.Host == about.Host {
+				s.reconcileAt(c.pool, reservation.Truth{Repository: about.Repository, Began: list.At, Jobs: shares[c.pool], Partial: !list.Complete}, now)
 			}
 		}
 	}
-	return a.flush()
+}
+
+// jobIn is a job of a repository in a scope that asks for nothing yet.
+func jobIn(scope jobmatch.Scope, repository string) jobmatch.Job {
+	job := jobmatch.Job{Host: scope.Host, Repository: repository}
+	if scope.Kind == jobmatch.Enterprise {
+		job.Enterprise = scope.Path
+	}
+	return job
 }
 
 // updateOf is what a list says of a job.
-func (c *connection) updateOf(repository string, j *rest.Job) update {
-	job := jobmatch.Job{Host: c.scope.Host, Repository: repository, Labels: j.Labels}
-	if c.scope.Kind == jobmatch.Enterprise {
-		job.Enterprise = c.scope.Path
-	}
-	return update{job: job, event: reservation.Event{ID: j.ID, State: stateOf("", j.Status), Repository: repository, Runner: j.RunnerName}}
+func updateOf(about jobmatch.Job, j *rest.Job) update {
+	about.Labels = jobmatch.Labels(j.Labels)
+	return update{job: about, event: reservation.Event{ID: j.ID, State: stateOf("", j.Status), Repository: about.Repository, Runner: j.RunnerName}}
 }
 
 // assign returns the pool that a listed job is for, and the event that is to be entered there. A job that waits goes to the pool that it is
 // for by what is known now, wherever it was before.
-func (a *account) assign(s *space, u update, now time.Time) (*pool, reservation.Event) {
+func (s *space) assign(u update, covers map[*candidate]bool, now time.Time) (*pool, reservation.Event) {
 	holder := s.holder(u.key())
 	switch {
 	case u.event.State == 0 || u.event.State == reservation.Done:
@@ -203,24 +225,24 @@ func (a *account) assign(s *space, u update, now time.Time) (*pool, reservation.
 		u.event.State = reservation.Running
 	case u.event.State == reservation.Elsewhere && u.isOwned():
 		u.event.State = reservation.Running
-		return a.move(s, u, holder, u.owner, now), u.event
+		return s.move(u, holder, u.owner, now), u.event
 	case u.event.State == reservation.Elsewhere:
 		return holder, u.event
 	}
 	if holder != nil && holder.ledger.Has(u.event.ID) > reservation.Queued {
 		return holder, u.event // the list lags behind
 	}
-	p := a.winner(s.class(u.observes), u.job, now)
+	p := s.winner(u, covers, now)
 	if p == nil {
 		p = holder
 	}
-	return a.move(s, u, holder, p, now), u.event
+	return s.move(u, holder, p, now), u.event
 }
 
 // move hands a job from the pool that has it to another.
-func (a *account) move(s *space, u update, from, to *pool, now time.Time) *pool {
+func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 	if from != nil && from != to {
-		a.dropJob(from, u.event.ID, now)
+		s.dropJob(from, u.event.ID, now)
 	}
 	if to != nil {
 		s.hold(u.key(), to)
@@ -229,14 +251,14 @@ func (a *account) move(s *space, u update, from, to *pool, now time.Time) *pool 
 }
 
 // reconcileAt makes a repository's jobs of a pool those that GitHub lists.
-func (a *account) reconcileAt(s *space, p *pool, t reservation.Truth, now time.Time) {
+func (s *space) reconcileAt(p *pool, t reservation.Truth, now time.Time) {
 	before := p.ledger.Counts()
 	changed := p.ledger.Reconcile(t, now)
-	a.noteCounts(p, before, changed, t.Repository, now)
+	s.noteCounts(p, before, changed, t.Repository, now)
 	if !changed {
 		return
 	}
 	for _, e := range t.Jobs {
-		s.hold(s.keyOf(p, e.ID), p)
+		s.hold(p.jobKey(e.ID), p)
 	}
 }

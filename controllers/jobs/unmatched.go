@@ -4,9 +4,12 @@
 package jobs
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/reservation"
@@ -61,14 +64,45 @@ func (s *space) forgetUnmatched(now time.Time) {
 	}
 }
 
-// placeUnmatched gives jobs that no pool was for to the pools that they are for by now.
-func (a *account) placeUnmatched(s *space, now time.Time) {
-	s.forgetUnmatched(now)
-	for key, j := range s.unmatched {
-		a.enter(s, j.update.observed(), now)
-		if a.winner(s.class(false), j.update.job, now) != nil {
-			delete(s.unmatched, key)
-			a.enter(s, j.update, now)
+// reconcileUnmatched gives the jobs that no pool was for to the pools that they are for by now. Only the pools that changed are compared, and only
+// with the jobs that ask for their labels.
+func (k *JobTracker) reconcileUnmatched(_ context.Context, s *space) (reconcile.Result, error) {
+	waiting, changed := s.toPlace(k.Now())
+	for _, u := range waiting {
+		fits := map[*candidate]bool{}
+		for _, c := range changed {
+			if c.match.Has(u.job.Labels) && c.covers(u.job) {
+				fits[c] = true
+			}
 		}
+		if len(fits) > 0 {
+			s.placeUnmatched(u.key(), fits, k.Now())
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// toPlace returns the jobs that wait for a pool, and the pools that changed since it was last called.
+func (s *space) toPlace(now time.Time) (waiting []update, changed []*candidate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetUnmatched(now)
+	for p := range s.changed {
+		changed = append(changed, p.now)
+	}
+	clear(s.changed)
+	for _, j := range s.unmatched {
+		waiting = append(waiting, j.update)
+	}
+	return waiting, changed
+}
+
+// placeUnmatched gives a job, if it still waits, to one of the pools that it fits.
+func (s *space) placeUnmatched(key jobKey, fits map[*candidate]bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j, waits := s.unmatched[key]; waits {
+		s.enter(j.update.observed(), fits, now)
+		s.enter(j.update, fits, now)
 	}
 }

@@ -16,50 +16,60 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/corral-dev/corral/internal/fairqueue"
 )
 
 const (
 	// writers is how many ConfigMaps of pools are written or read at once.
-	writers = 16
+	writers = 32
 	// askers is how many connections are asked at once for one thing. One that doesn't answer takes one place, and its deadline ends that.
 	askers = 64
 	// minBackoff and maxBackoff are the shortest and the longest time to the next attempt of what failed.
 	minBackoff, maxBackoff = 2 * time.Second, 30 * time.Second
 )
 
-// worker is a controller whose keys come from the account and not from a watch.
+// worker is a controller whose keys come from what is known of jobs, and not from a watch. Namespaces take turns at it, and one holds a quarter of
+// its places at most.
 type worker struct {
 	name       string
 	concurrent int
-	reconcile  reconcile.TypedFunc[types.NamespacedName]
-	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil until the worker is open
+	reconcile  reconcileKey
+	queue      queue
 }
 
-// add has a key reconciled, if the worker is open.
-func (w *worker) add(key types.NamespacedName) {
-	if w.queue != nil {
-		w.queue.Add(key)
-	}
+type reconcileKey = func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error)
+
+func newWorker(name string, concurrent int, f reconcileKey) *worker {
+	options := fairqueue.Options{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: newLimiter()}
+	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: fairqueue.New(options)}
 }
 
-func newLimiter() workqueue.TypedRateLimiter[types.NamespacedName] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](minBackoff, maxBackoff)
+// tenant has the keys of a namespace take turns with those of others.
+func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
+
+// add has a key reconciled, once the worker runs.
+func (w *worker) add(key types.NamespacedName) { w.queue.Add(reconcile.Request{NamespacedName: key}) }
+
+func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
 }
 
 // run reconciles what is added until ctx ends.
 func (w *worker) run(ctx context.Context) error {
 	log := ctrl.Log.WithName(w.name)
-	c, err := controller.NewTypedUnmanaged(w.name, controller.TypedOptions[types.NamespacedName]{
-		Reconciler: w.reconcile, MaxConcurrentReconciles: w.concurrent, SkipNameValidation: new(true),
-		LogConstructor: func(key *types.NamespacedName) logr.Logger {
-			if key == nil {
+	c, err := controller.NewTypedUnmanaged(w.name, controller.Options{
+		Reconciler: reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			return w.reconcile(ctx, req.NamespacedName)
+		}),
+		MaxConcurrentReconciles: w.concurrent, SkipNameValidation: new(true),
+		LogConstructor: func(req *reconcile.Request) logr.Logger {
+			if req == nil {
 				return log
 			}
-			return log.WithValues("namespace", key.Namespace, "name", key.Name)
+			return log.WithValues("namespace", req.Namespace, "name", req.Name)
 		},
-		NewQueue: func(string, workqueue.TypedRateLimiter[types.NamespacedName]) workqueue.TypedRateLimitingInterface[types.NamespacedName] {
-			return w.queue
-		},
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue { return w.queue },
 	})
 	if err != nil {
 		return fmt.Errorf("making controller %s: %w", w.name, err)
@@ -67,54 +77,56 @@ func (w *worker) run(ctx context.Context) error {
 	return c.Start(ctx)
 }
 
-// workers do what follows from the account's changes. Only the leader's run.
+// workers do what follows from what is known of jobs. Only the leader's run.
 type workers struct {
 	jobs       *worker // reads and writes the jobs of a pool
 	runners    *worker // records the job of a runner
 	deliveries *worker // asks for a connection's lost deliveries
 	cursors    *worker // writes down up to when those are done with
 	compare    *worker // compares jobs of a connection's repositories with GitHub's lists
-	groups     *worker // looks up which repositories may use which of a connection's runner groups
+	groups     *worker // looks up which repositories may use the runner groups of a namespace's pools
+	unmatched  *worker // gives a namespace's unmatched jobs to pools that changed
 }
 
 func newWorkers(k *JobTracker) workers {
 	return workers{
-		jobs:       &worker{name: "demand-jobs", concurrent: writers, reconcile: k.reconcileJobs},
-		runners:    &worker{name: "demand-runners", concurrent: writers, reconcile: k.reconcileRunner},
-		deliveries: &worker{name: "demand-deliveries", concurrent: askers, reconcile: k.ofConnection(true, k.reconcileDeliveries)},
-		cursors:    &worker{name: "demand-cursors", concurrent: writers, reconcile: k.ofConnection(true, k.reconcileCursor)},
-		compare:    &worker{name: "demand-compare", concurrent: askers, reconcile: k.ofConnection(false, k.reconcileComparison)},
-		groups:     &worker{name: "demand-groups", concurrent: askers, reconcile: k.ofConnection(false, k.reconcileGroups)},
+		jobs:       newWorker("demand-jobs", writers, k.reconcileJobs),
+		runners:    newWorker("demand-runners", writers, k.reconcileRunner),
+		deliveries: newWorker("demand-deliveries", askers, k.ofConnection(true, k.reconcileDeliveries)),
+		cursors:    newWorker("demand-cursors", writers, k.ofConnection(true, k.reconcileCursor)),
+		compare:    newWorker("demand-compare", askers, k.ofConnection(false, k.reconcileComparison)),
+		groups:     newWorker("demand-groups", askers, k.ofSpace(k.reconcileGroups)),
+		unmatched:  newWorker("demand-unmatched", writers, k.ofSpace(k.reconcileUnmatched)),
 	}
 }
 
 // ofConnection returns a reconciler of connections of which it is known where on GitHub they are, or only of those with a webhook.
-func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcile.TypedFunc[types.NamespacedName] {
+func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcileKey {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-		k.mu.Lock()
-		c := k.account.conns[key]
-		ok := c != nil && c.placed && (c.hook || !hook)
-		k.mu.Unlock()
-		if !ok {
+		c, _ := k.connection(key)
+		if c == nil || !c.isUsable(hook) {
 			return reconcile.Result{}, nil
 		}
 		return f(ctx, c)
 	}
 }
 
-func (w *workers) all() []*worker {
-	return []*worker{w.jobs, w.runners, w.deliveries, w.cursors, w.compare, w.groups}
-}
-
-func (w *workers) open() {
-	for _, each := range w.all() {
-		each.queue = workqueue.NewTypedRateLimitingQueueWithConfig(newLimiter(), workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: each.name})
+// ofSpace returns a reconciler of spaces, whose keys have the namespace of their pools and that of the connections.
+func (k *JobTracker) ofSpace(f func(context.Context, *space) (reconcile.Result, error)) reconcileKey {
+	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+		k.mu.Lock()
+		s := k.spaces[key.Name][key.Namespace]
+		k.mu.Unlock()
+		if s == nil {
+			return reconcile.Result{}, nil
+		}
+		return f(ctx, s)
 	}
 }
 
 func (w *workers) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, each := range w.all() {
+	for _, each := range []*worker{w.jobs, w.runners, w.deliveries, w.cursors, w.compare, w.groups, w.unmatched} {
 		g.Go(func() error { return each.run(ctx) })
 	}
 	return g.Wait()
@@ -122,7 +134,7 @@ func (w *workers) run(ctx context.Context) error {
 
 // addConnection has a connection asked about everything.
 func (w *workers) addConnection(key types.NamespacedName) {
-	for _, each := range []*worker{w.deliveries, w.cursors, w.compare, w.groups} {
+	for _, each := range []*worker{w.deliveries, w.cursors, w.compare} {
 		each.add(key)
 	}
 }

@@ -141,7 +141,7 @@ func (e *Engine) put(l loaded) {
 }
 
 // The most that the modules and data of all policies of a namespace take, of all namespaces, and of the
-// cluster's own: no namespace can keep the guard rail from being loaded.
+// cluster's own: no namespace can keep the guard rail from being loaded, nor several together another namespace's policies.
 const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
@@ -154,8 +154,8 @@ const (
 // tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
 // if it may be.
 func (e *Engine) tooMuch(s policy.Source) string {
-	all, beside, count := e.others(s)
-	all, beside = all+s.Size(), beside+s.Size()
+	o := e.others(s)
+	all, beside := o.all+s.Size(), o.beside+s.Size()
 	const advice = "leave out what isn't needed"
 	if s.Kind == policy.KindClusterRunnerPolicy {
 		if all > maxClusterBytes {
@@ -164,31 +164,64 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		return ""
 	}
 	switch {
-	case count >= maxNamespacePolicies:
+	case o.count >= maxNamespacePolicies:
 		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
 	case beside > maxNamespaceBytes:
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
-	case all > maxAllBytes:
-		return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d: %s", all, maxAllBytes, advice)
+	case all > maxAllBytes && beside >= o.most:
+		return outOfRoom(s.Namespace, all)
 	}
 	return ""
 }
 
-// others are the bytes of all other policies of a kind, those of the same namespace, and how many these are.
-func (e *Engine) others(s policy.Source) (all, beside, count int) {
+func outOfRoom(namespace string, all int) string {
+	return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d, and no namespace has more than %s: leave out what isn't needed", all, maxAllBytes, namespace)
+}
+
+// makeRoom has policies of the namespace that has the most give way to a policy that isn't too much. They are tried again, for others may go.
+func (e *Engine) makeRoom(s policy.Source) {
+	o := e.others(s)
+	for s.Kind == policy.KindRunnerPolicy && o.all+s.Size() > maxAllBytes && o.largest.policy != nil {
+		gone := o.largest.source
+		why := []v1alpha1.Diagnostic{{Message: outOfRoom(gone.Namespace, o.all+s.Size())}}
+		e.put(loaded{policy: policy.Broken(gone, why), source: gone, unfinished: true})
+		o = e.others(s)
+	}
+}
+
+// others are the other policies of a kind.
+type others struct {
+	all, beside, count int    // bytes of all and of the same namespace, and how many that has
+	most               int    // bytes of another namespace, the most that one has
+	largest            loaded // one of that
+}
+
+// others returns what the other policies of a kind take.
+func (e *Engine) others(s policy.Source) (o others) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	sizes, largest := map[string]int{}, map[string]loaded{}
 	for ref, l := range e.loaded {
 		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
 			continue
 		}
-		all += l.size
+		o.all += l.size
 		if l.source.Namespace == s.Namespace {
-			beside += l.size
-			count++
+			o.beside += l.size
+			o.count++
+			continue
+		}
+		sizes[l.source.Namespace] += l.size
+		if l.size > largest[l.source.Namespace].size {
+			largest[l.source.Namespace] = l
 		}
 	}
-	return all, beside, count
+	for namespace, size := range sizes {
+		if size > o.most {
+			o.most, o.largest = size, largest[namespace]
+		}
+	}
+	return o
 }
 
 // Remove takes a policy out of force.
@@ -330,6 +363,9 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	}
 	have := map[types.NamespacedName]int32{}
 	for _, r := range runners.Items {
+		if r.IsReleased() {
+			continue
+		}
 		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
 	}
 	for i := range pools.Items {

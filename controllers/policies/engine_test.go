@@ -20,8 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/test/part"
 )
 
@@ -354,6 +356,49 @@ func TestPoliciesTogetherAreBounded(t *testing.T) {
 	guard.Kind = policy.KindClusterRunnerPolicy
 	if why := e.tooMuch(guard); why != "" {
 		t.Errorf("the guard rail: %s", why)
+	}
+}
+
+// However many namespaces have as many bytes of policies as they may, another one's are loaded: what has the most gives way.
+func TestPoliciesOfManyNamespacesLeaveRoomForAnother(t *testing.T) {
+	e := newEngine()
+	r := &Reconciler{Engine: e}
+	load := func(namespace, name string, size int) string {
+		t.Helper()
+		s := policy.Source{
+			Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: name, Library: &v1alpha1.PolicyLibrary{}, Data: map[string]any{"d": strings.Repeat("x", size)},
+		}
+		if err := r.compile(t.Context(), s, func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		return wording.Lines(e.Loaded(s.Ref()).Diagnostics(), 1, compile.Format)
+	}
+	const namespaces = maxAllBytes / maxNamespaceBytes
+	for n := range namespaces {
+		for i := range 4 {
+			if why := load(fmt.Sprint("greedy-", n), fmt.Sprint(i), v1alpha1.MaxPolicyBytes-100); why != "" {
+				t.Fatalf("namespace %d, policy %d: %s", n, i, why)
+			}
+		}
+	}
+	for i := range 2 {
+		if why := load("small", fmt.Sprint(i), v1alpha1.MaxPolicyBytes/4); why != "" {
+			t.Errorf("policy %d of a namespace that has little: %s", i, why)
+		}
+	}
+	gone := ""
+	for n := range namespaces {
+		for i := range 4 {
+			if p := e.Loaded(fmt.Sprintf("RunnerPolicy/greedy-%d/%d", n, i)); len(p.Diagnostics()) > 0 {
+				gone += fmt.Sprint(n, "/", i, " ")
+				if load(fmt.Sprint("greedy-", n), fmt.Sprint(i), v1alpha1.MaxPolicyBytes-100) == "" {
+					t.Error("what made room is loaded again, although nothing else went")
+				}
+			}
+		}
+	}
+	if all := e.others(policy.Source{Kind: policy.KindRunnerPolicy}).all; len(strings.Fields(gone)) != 1 || all > maxAllBytes {
+		t.Errorf("what gave way: %s; all have %d bytes", gone, all)
 	}
 }
 

@@ -19,10 +19,11 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 const (
-	// maxQueued is how many decisions wait to be written before others are left out.
+	// maxQueued is how many decisions wait to be written before others are left out. Those of one namespace's pools are a quarter at most.
 	maxQueued = 1024
 	// maxLoggedMembers is how many members of a group are written.
 	maxLoggedMembers = 32
@@ -43,14 +44,17 @@ type DecisionLog struct {
 	mu    sync.Mutex
 	last  map[types.NamespacedName]map[string]uint64 // outcome by decision and revision, as a hash
 	same  int                                        // decisions since the last that was sampled
-	queue []*decisionEvent
+	queue *share.Map[*decisionEvent, struct{}]
 	busy  bool // somebody writes
 }
 
 // NewDecisionLog returns a log of the decisions that change something, and of every sample-th of
 // the others; of none of them if sample is 0.
 func NewDecisionLog(logger logr.Logger, sample int, now func() time.Time) *DecisionLog {
-	return &DecisionLog{logger: logger, sample: sample, now: now, last: map[types.NamespacedName]map[string]uint64{}}
+	return &DecisionLog{
+		logger: logger, sample: sample, now: now, last: map[types.NamespacedName]map[string]uint64{},
+		queue: share.New[*decisionEvent, struct{}](maxQueued, func(string, *decisionEvent) { unloggedTotal.Inc() }),
+	}
 }
 
 // decisionEvent is a line of the log. What takes long is done when it is written.
@@ -199,31 +203,30 @@ func (l *DecisionLog) forget(pool types.NamespacedName) {
 func (l *DecisionLog) add(event *decisionEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) >= maxQueued {
+	if !l.queue.Put(event.labels["namespace"], event, struct{}{}) {
 		unloggedTotal.Inc()
 		return
 	}
-	l.queue = append(l.queue, event)
 	if !l.busy {
 		l.busy = true
 		go l.drain()
 	}
 }
 
-// drain writes until nothing is left to write.
+// drain writes until nothing is left to write, for one namespace after the other.
 func (l *DecisionLog) drain() {
-	for {
-		l.mu.Lock()
-		events := l.queue
-		l.queue, l.busy = nil, len(events) > 0
-		l.mu.Unlock()
-		if len(events) == 0 {
-			return
-		}
-		for _, event := range events {
-			event.write(l.logger)
-		}
+	for event := l.next(); event != nil; event = l.next() {
+		event.write(l.logger)
 	}
+}
+
+// next takes the event that is to be written next; nil if there is none.
+func (l *DecisionLog) next() *decisionEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var event *decisionEvent
+	event, _, l.busy = l.queue.Take()
+	return event
 }
 
 // write writes one line.

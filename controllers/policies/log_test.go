@@ -229,6 +229,36 @@ func TestNobodyWaitsForTheDecisionLog(t *testing.T) {
 	}
 }
 
+// However many decisions there are about one namespace's pools, those about another's are written, and in turn with them.
+func TestLoggedDecisionsLeaveRoomForOthers(t *testing.T) {
+	p := &paper{wait: make(chan struct{})}
+	e := newEngine()
+	logged(e, 0, p)
+	add := func(namespace string, n int) {
+		for range n {
+			e.Log.add(&decisionEvent{decision: "scaling", labels: map[string]string{"namespace": namespace}})
+		}
+	}
+	for tenant := range 5 { // four of which could have all places
+		add(fmt.Sprint("greedy-", tenant), maxQueued)
+	}
+	before := testutil.ToFloat64(unloggedTotal)
+	add("ci", 100)
+	if got := testutil.ToFloat64(unloggedTotal) - before; got > 101 { // one of another namespace makes room for each
+		t.Errorf("%v are left out", got)
+	}
+	close(p.wait)
+	written, last := 0, 0
+	for i, event := range p.read(t, e.Log) {
+		if event["labels"].(map[string]any)["namespace"] == "ci" {
+			written, last = written+1, i
+		}
+	}
+	if written != 100 || last > 7*100 {
+		t.Errorf("of 100, %d are written, the last one as number %d", written, last)
+	}
+}
+
 func TestDecisionsAreCounted(t *testing.T) {
 	decisionsTotal.Reset()
 	evaluationSeconds.Reset()

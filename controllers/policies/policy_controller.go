@@ -152,9 +152,12 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 	}
 	r.Engine.fitting.Lock()
 	defer r.Engine.fitting.Unlock()
-	if why := r.Engine.tooMuch(source); why != "" && len(p.Diagnostics()) == 0 { // others were loaded meanwhile
-		r.refuse(source, why)
-		return nil
+	if len(p.Diagnostics()) == 0 { // else it takes nothing
+		if why := r.Engine.tooMuch(source); why != "" { // others were loaded meanwhile
+			r.refuse(source, why)
+			return nil
+		}
+		r.Engine.makeRoom(source)
 	}
 	r.Engine.Put(p, source)
 	return nil

@@ -80,7 +80,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
 	spec.WorkFolder = podspec.WorkFolder(o.revisions.templates[revision])
 	expected := o.memory.expectations
-	name := stem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
+	name := podspec.NameStem(o.pool.Name, o.pool.UID) + strconv.FormatInt(expected.next(), 10)
 	runner := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.key().Namespace, Name: name, Finalizers: []string{v1alpha1.RunnerFinalizer},

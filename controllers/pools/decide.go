@@ -83,6 +83,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	if len(d.failures) > 0 && !d.loading {
 		d.notReady = d.notReady.or(notReady{reason: v1alpha1.PolicyFailedReason, message: heldMessage(d.failures)})
 	}
+	d.notReady = d.notReady.or(refusedEnd(o.runners))
 	d.grant = grant(o, d.plan, in)
 	d.record = recordOf(o, d, accepted)
 	d.lookAgain = soonest(o.health.lookAgain, o.scale.next, update.until, waitUntil(answer.Until, o.now), paced, probe, d.step.LookAgain, d.plan.LookAgain)

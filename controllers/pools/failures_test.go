@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -243,7 +244,7 @@ func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
 // keep puts a pod on the cluster that is kept, of a runner with a number, and returns its name.
 func (b *bench) keep(number int, until time.Duration) string {
 	b.t.Helper()
-	name := fmt.Sprint(stem("linux", "p1"), number)
+	name := fmt.Sprint(podspec.NameStem("linux", "p1"), number)
 	must(b.t, b.Client.Create(b.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ci", Name: name, UID: types.UID(name), Labels: map[string]string{v1alpha1.PoolLabel: "linux"},
 		Annotations: map[string]string{v1alpha1.KeptUntilAnnotation: b.now.Add(until).Format(time.RFC3339)},
@@ -274,7 +275,7 @@ func TestAPoolKeepsOnePodForItsTime(t *testing.T) {
 	if got := b.kept(); got != last {
 		t.Errorf("%s are kept, want %s", got, last)
 	}
-	if r := b.runners(); len(r) != 1 || r[0].Name != stem("linux", "p1")+"8" || b.pool().Status.Runners.Total != 0 {
+	if r := b.runners(); len(r) != 1 || r[0].Name != podspec.NameStem("linux", "p1")+"8" || b.pool().Status.Runners.Total != 0 {
 		t.Errorf("a pod that is kept counts, or its name is given again: %+v", r)
 	}
 	b.now = b.now.Add(9 * time.Minute)

@@ -14,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -269,11 +270,11 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 			circuits[revision] = c
 		}
 	}
-	names, issued := stem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
+	names, issued := podspec.NameStem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
 	for _, f := range results.Failures {
 		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
 			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
-			c.Rounds = c.Rounds.Failed(numberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
+			c.Rounds = c.Rounds.Failed(podspec.NumberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
 			circuits[f.Revision] = c
 		}
 	}
@@ -299,7 +300,7 @@ func recalled(o observation, revision string) scaling.Circuit {
 
 // afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last one that got a job.
 func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
-	if numberOf(stem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.hasNewSuccess(c) {
+	if podspec.NumberOf(podspec.NameStem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.hasNewSuccess(c) {
 		c.Rounds = scaling.Rounds{}
 	}
 	if !worked.Began.IsZero() && c.IsNewer(worked.Began) || o.succeeded(c) {
@@ -310,9 +311,9 @@ func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) sc
 
 // hasNewSuccess reports whether a runner that was created after the last failed round has a job, or has waited for one long enough.
 func (o observation) hasNewSuccess(c scaling.Circuit) bool {
-	names := stem(o.pool.Name, o.pool.UID)
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
-		return numberOf(names, x.runner.Name) > c.Rounds.Issued && o.hasSucceeded(c, x)
+		return podspec.NumberOf(names, x.runner.Name) > c.Rounds.Issued && o.hasSucceeded(c, x)
 	})
 }
 

@@ -51,6 +51,9 @@ func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l
 		if owner := metav1.GetControllerOf(x); owner != nil {
 			l.uid = owner.UID
 		}
+		if x.IsReleased() {
+			continue
+		}
 		poolstatus.Count(&l.counts, x.Status.State, false)
 		if job, _ := r.Results.LastJob(x); x.Status.State == v1alpha1.RunnerBusy || job != nil && !job.IsOver() {
 			l.working = append(l.working, x.Name)

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/podspec"
 )
 
 // askAfter is how long the cache may take to show a runner that was created, before the API server is asked whether it is there.
@@ -52,6 +54,7 @@ type poolMemory struct {
 	budgets string
 	pacing  pacing
 	trouble trouble
+	held    holding
 }
 
 // pacing is what behavior looks back at.
@@ -113,8 +116,8 @@ type expectations struct {
 	mu      sync.Mutex
 	created map[string]*v1alpha1.Runner
 	asked   time.Time // when the API server was last asked
-	// last is the highest number given to a runner.
-	last int64
+	// last is the highest number given to a runner, and leap how many are left out at the next name that is taken.
+	last, leap int64
 }
 
 // expect remembers a runner before it is created.
@@ -138,7 +141,7 @@ func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.T
 	defer e.mu.Unlock()
 	for _, r := range shown {
 		delete(e.created, r.Name)
-		e.last = max(e.last, numberOf(stem, r.Name))
+		e.last = max(e.last, podspec.NumberOf(stem, r.Name))
 	}
 	for _, r := range e.created {
 		missing = append(missing, r)
@@ -168,7 +171,22 @@ func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1a
 func (e *expectations) skip(stem, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.last = max(e.last, numberOf(stem, name))
+	e.last = max(e.last, podspec.NumberOf(stem, name))
+}
+
+// maxLeap bounds how many numbers are left out at once.
+const maxLeap = 1 << 16
+
+// avoid leaves numbers out, twice as many at each name that turned out to be taken: former runners may have left thousands of Secrets behind.
+func (e *expectations) avoid(failures []runners.Failure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range failures {
+		if f.NameTaken {
+			e.last += e.leap
+			e.leap = min(maxLeap, max(1, 2*e.leap))
+		}
+	}
 }
 
 // issued returns the highest number given to a runner.

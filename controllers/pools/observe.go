@@ -102,10 +102,11 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	// is judged by it.
 	o.now = r.Now()
 	o.github, _ = r.Sessions.Snapshot(o.key())
-	var kept []*corev1.Pod
-	if o.runners, kept, err = r.list(ctx, o); err != nil {
+	there, err := r.list(ctx, o)
+	if err != nil {
 		return o, err
 	}
+	o.runners, o.memory.held = there.runners, r.reportHeld(o, there.held)
 	if o.revisions, err = r.readRevisions(ctx, o.pool, o.policies, o.template); err != nil {
 		return o, err
 	}
@@ -114,8 +115,9 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	}
 	results := r.Results.SinceLastPass(o.key()) // last: what is taken here is told in this pass, or by nobody
 	o.cache.missed(results.Missed)
+	o.memory.expectations.avoid(results.Failures)
 	o.health = checkHealth(o, results)
-	o.health.pods = keptTooLong(o.pool, kept, o.now)
+	o.health.pods = keptTooLong(o.pool, there.kept, o.now)
 	o.memory.health, o.runners = o.health.memory, o.runners.with(o.health.failed)
 	return o, nil
 }
@@ -168,39 +170,57 @@ func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	return list
 }
 
-// list returns the pool's runners with their states, those just created included that the cache does not show yet, and the pods that are kept
-// of runners that failed. All objects are the cache's own: not to be changed. What sessions and jobs remember of other runners is dropped.
-func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, kept []*corev1.Pod, err error) {
+// listed is what there is of a pool's runners.
+type listed struct {
+	runners runnerList
+	// kept are the pods of runners that failed, and held the Runners that have ended and that other controllers keep.
+	kept []*corev1.Pod
+	held []*v1alpha1.Runner
+}
+
+// list returns the pool's runners with their states, including new ones that the cache does not show yet. All objects are the cache's own and
+// must not be changed. What sessions and jobs remember of other runners is dropped.
+func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err error) {
 	shown := &v1alpha1.RunnerList{}
 	mine := []client.ListOption{client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
 	if err := r.Client.List(ctx, shown, mine...); err != nil {
-		return nil, nil, fmt.Errorf("listing runners: %w", err)
+		return there, fmt.Errorf("listing runners: %w", err)
 	}
 	pods := &corev1.PodList{}
 	if err := r.Client.List(ctx, pods, mine...); err != nil {
-		return nil, nil, fmt.Errorf("listing pods: %w", err)
+		return there, fmt.Errorf("listing pods: %w", err)
 	}
 	podOf := make(map[string]*corev1.Pod, len(pods.Items))
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		podOf[pod.Name] = pod
+		o.memory.expectations.skip(names, pod.Name) // also of runners that are gone
 		if pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
-			kept = append(kept, pod)
-			o.memory.expectations.skip(stem(o.pool.Name, o.pool.UID), pod.Name)
+			there.kept = append(there.kept, pod)
 		}
 	}
 	var all []*v1alpha1.Runner
+	others := 0 // of a former pool of the name
 	for i := range shown.Items {
-		if metav1.IsControlledBy(&shown.Items[i], o.pool) {
-			all = append(all, &shown.Items[i])
+		switch x := &shown.Items[i]; {
+		case metav1.IsControlledBy(x, o.pool):
+			all = append(all, x)
+		case !x.IsReleased():
+			others++
 		}
 	}
-	setLeft(o.key(), len(shown.Items)-len(all)) // those of a former pool of the name
-	hidden, err := r.hidden(ctx, o, all)
+	setLeft(o.key(), others)
+	hidden, err := r.hidden(ctx, o, all) // the names of those that are held are taken, too
 	if err != nil {
-		return nil, nil, err
+		return there, err
 	}
-	all = append(all, hidden...)
+	all = slices.DeleteFunc(append(all, hidden...), func(x *v1alpha1.Runner) bool {
+		if x.IsReleased() {
+			there.held = append(there.held, x)
+		}
+		return x.IsReleased()
+	})
 	slices.SortFunc(all, func(a, b *v1alpha1.Runner) int { return strings.Compare(a.Name, b.Name) })
 	present := make(map[string]bool, len(all))
 	for _, runner := range all {
@@ -209,12 +229,12 @@ func (r *Reconciler) list(ctx context.Context, o observation) (list runnerList, 
 		if pod := podOf[runner.Name]; pod != nil {
 			x.node, x.hasPod = pod.Spec.NodeName, podspec.BelongsTo(pod, runner)
 		}
-		list = append(list, x)
+		there.runners = append(there.runners, x)
 	}
 	keep := func(name string) bool { return present[name] }
 	r.Sessions.Retain(o.key(), keep)
 	r.Jobs.Retain(o.key(), keep)
-	return list, kept, nil
+	return there, nil
 }
 
 // watchSilent is the reason of the event about a watch that is restarted.
@@ -223,7 +243,7 @@ const watchSilent = "WatchSilent"
 // hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
 // their watch may be silent while requests work, and then it is restarted.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
-	names := stem(o.pool.Name, o.pool.UID)
+	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	missing, overdue := o.memory.expectations.missing(names, shown, o.now)
 	if !overdue {
 		return missing, nil
@@ -274,12 +294,25 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	return r.awaitCount(runner, poolstatus.Assess(poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now), o.now)
+	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now)
+	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
 }
 
 // startup returns the startup deadline of a revision's runners.
 func (o observation) startup(revision string) time.Duration {
 	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
+}
+
+// awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own
+// controller remembers since when it has seen them.
+func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observation, now time.Time) poolstatus.Observation {
+	if runner.Status.EndedAt == nil {
+		x.Noticed = now
+	}
+	if !x.Restarting.IsZero() && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
+		x.Restarting = now
+	}
+	return x
 }
 
 // awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -37,6 +35,7 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -528,7 +527,7 @@ func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testi
 	b.snapshot.Assigned = 1
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer queue.ShutDown()
-	for _, want := range []string{stem("linux", "p1") + "1", stem("linux", "p1") + "2"} {
+	for _, want := range []string{podspec.NameStem("linux", "p1") + "1", podspec.NameStem("linux", "p1") + "2"} {
 		b.reconcile()
 		made := b.runners()
 		if len(made) != 1 || made[0].Name != want {
@@ -558,24 +557,6 @@ func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
 	b.reconcile()
 	if n := len(b.runners()); n != 4 {
 		t.Errorf("%d runners for 4 jobs", n)
-	}
-}
-
-func TestRunnerNamesFitEverywhere(t *testing.T) {
-	for _, pool := range []string{"linux", strings.Repeat("x", 253), strings.Repeat("a.", 100), strings.Repeat("x", 37) + "-.x"} {
-		begin := stem(pool, "p1")
-		name := begin + strconv.Itoa(1<<40)
-		if bad := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(bad) > 0 || len(name) > maxRunnerName {
-			t.Errorf("%q: %v", name, bad)
-		}
-		if n := numberOf(begin, name); n != 1<<40 {
-			t.Errorf("%q has number %d", name, n)
-		}
-	}
-	for _, foreign := range []string{"linux-x", "linux-1", stem("linux", "p2") + "7", stem("linux", "p1") + "-7"} {
-		if n := numberOf(stem("linux", "p1"), foreign); n != 0 {
-			t.Errorf("%q has number %d", foreign, n)
-		}
 	}
 }
 

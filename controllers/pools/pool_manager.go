@@ -108,6 +108,6 @@ func runnerChanged() predicate.Predicate {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
 		after, ok2 := e.ObjectNew.(*v1alpha1.Runner)
 		return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.Cause != after.Status.Cause ||
-			before.Status.State != after.Status.State
+			before.Status.State != after.Status.State || before.IsReleased() != after.IsReleased()
 	}}
 }

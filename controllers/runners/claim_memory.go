@@ -87,6 +87,9 @@ func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
 	if n.taken[claim] == (taking{runner, true}) {
 		delete(n.taken, claim)
 	}
+	if n.gone[claim] == runner { // it is back, as after a restore of etcd
+		delete(n.gone, claim)
+	}
 }
 
 // isReserved reports whether a runner takes a claim, or took it and the cache doesn't show it.

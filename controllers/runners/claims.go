@@ -169,7 +169,7 @@ func holderOf(ctx context.Context, from client.Reader, x PoolClaim) (claimHolder
 		}
 	}
 	var h claimHolder
-	if runner.UID == x.Holder {
+	if runner.UID == x.Holder && !runner.IsReleased() {
 		h.runner = runner
 	}
 	if pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(x.Holder) {

@@ -6,7 +6,6 @@ package runners
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ const (
 	justNow = 30 * time.Second
 	// leakAfter is how long a registration with our mark and without a Runner is left alone: the
 	// Runner may have been created and not be in the cache, or the registration be on its way out.
-	leakAfter = 5 * time.Minute
+	leakAfter = 2 * time.Minute
 	// markLife is how long registrations are looked for that a pool left behind which is gone.
 	markLife = time.Hour
 )
@@ -49,12 +48,16 @@ const (
 // RunnerCollector compares GitHub's list of runners, per connection, with the Runners that registered by the
 // REST API. No session tells of those; webhooks do, if they come. It records jobs that began unnoticed,
 // suspects runners that GitHub has forgotten, ends those that never connect, and deregisters what was
-// left behind. It is a manager.Runnable.
+// left behind, also in scale sets (leftset.go). It is a manager.Runnable.
 type RunnerCollector struct {
 	kube.Reporter
 	// Live reads without a cache.
 	Live client.Reader
-	REST RESTClients
+	// Clients and REST find the clients of connections.
+	Clients Clients
+	REST    RESTClients
+	// Sessions say which scale sets pools hold, and what GitHub counts there.
+	Sessions Sessions
 	// Access says which connections of other namespaces may be used; nil for none.
 	Access *connections.Access
 	Memory *Memory
@@ -85,8 +88,8 @@ type mark struct {
 }
 
 // NewCollector returns a RunnerCollector, to be added to a manager. cluster identifies this cluster in the runners' labels.
-func NewCollector(report kube.Reporter, live client.Reader, gh RESTClients, access *connections.Access, memory *Memory, cluster string) *RunnerCollector {
-	return &RunnerCollector{Reporter: report, Live: live, REST: gh, Access: access, Memory: memory, Cluster: cluster, Now: time.Now}
+func NewCollector(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sessions Sessions, access *connections.Access, memory *Memory, cluster string, now func() time.Time) *RunnerCollector {
+	return &RunnerCollector{Reporter: report, Live: live, Clients: clients, REST: gh, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: now}
 }
 
 // Start compares the runners of each connection every minute or more, until ctx ends.
@@ -108,12 +111,15 @@ func (c *RunnerCollector) Start(ctx context.Context) error {
 // NeedLeaderElection is true: only the leader ends runners.
 func (*RunnerCollector) NeedLeaderElection() bool { return true }
 
-// fleet holds the pools and Runners of a connection that register by the REST API.
+// fleet holds the pools and Runners of a connection that register by the REST API, and its scale sets with registrations that may be left behind.
 type fleet struct {
 	pools   []*v1alpha1.RunnerPool
 	runners []*v1alpha1.Runner
-	// placeholders are the names of those that pools of any connection want.
-	placeholders map[string]bool
+	sets    []leftSet
+	// names are those of Runners, and of the placeholders that pools want, of any connection.
+	names map[string]bool
+	// owned are the ids of the registrations that Runners of any namespace have.
+	owned map[int64]bool
 }
 
 // round begins a comparison of each connection that is due. None waits for another.
@@ -166,30 +172,41 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 			return nil, fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
-	fleets, placeholders := map[types.NamespacedName]*fleet{}, map[string]bool{}
+	fleets, names, owned, have := map[types.NamespacedName]*fleet{}, map[string]bool{}, map[int64]bool{}, map[types.NamespacedName]int{}
 	of := func(key types.NamespacedName) *fleet {
 		if fleets[key] == nil {
-			fleets[key] = &fleet{placeholders: placeholders}
+			fleets[key] = &fleet{names: names, owned: owned}
 		}
 		return fleets[key]
 	}
-	for i := range pools.Items {
-		if p := &pools.Items[i]; c.serves(ctx, p) {
-			w := of(p.Spec.ConnectionRef.From(p.Namespace))
-			w.pools = append(w.pools, p)
-			if wantsPlaceholder(p) {
-				placeholders[placeholderName(c.Cluster, p)] = true
-			}
-		}
-	}
 	for i := range runners.Items {
-		if r := &runners.Items[i]; r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
+		r := &runners.Items[i]
+		if r.IsReleased() {
+			continue
+		}
+		names[r.Name] = true
+		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
+		owned[max(r.Status.RunnerID, c.Memory.registration(client.ObjectKeyFromObject(r), r.UID))] = true
+		if r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
 			w := of(r.Spec.ConnectionRef.From(r.Namespace))
 			w.runners = append(w.runners, r)
 		}
 	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		if c.serves(ctx, p) {
+			w := of(p.Spec.ConnectionRef.From(p.Namespace))
+			w.pools = append(w.pools, p)
+			if wantsPlaceholder(p) {
+				names[placeholderName(c.Cluster, p)] = true
+			}
+		} else if set, ok := c.leftSet(ctx, p, have[client.ObjectKeyFromObject(p)]); ok {
+			w := of(p.Spec.ConnectionRef.From(p.Namespace))
+			w.sets = append(w.sets, set)
+		}
+	}
 	for _, key := range c.left(fleets) {
-		fleets[key] = &fleet{placeholders: placeholders}
+		of(key)
 	}
 	return fleets, nil
 }
@@ -252,11 +269,10 @@ func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
 	}
 	for _, r := range w.runners {
-		for _, l := range r.Spec.REST.Labels {
-			// A Runner may bear the label of another's pool: that one's is where to look.
-			if m, known := s.marks[l]; v1alpha1.IsOwnerLabel(l) && (!known || m.namespace == r.Namespace) {
-				s.marks[l] = mark{r.Namespace, c.Now()}
-			}
+		l := r.Spec.REST.Mark()
+		// A Runner may be forged with the mark of another's pool: that one's is where to look.
+		if m, known := s.marks[l]; l != "" && (!known || m.namespace == r.Namespace) {
+			s.marks[l] = mark{r.Namespace, c.Now()}
 		}
 	}
 	for label, m := range s.marks {
@@ -351,17 +367,13 @@ func (v *visit) record(ctx context.Context, r *v1alpha1.Runner, event scaleset.J
 	}
 }
 
-// removeLeaks deregisters what bears the mark of one of our pools and is no Runner's: an answer of GitHub's was
-// lost, or a Runner was deleted by force. One with a job is left alone.
+// removeLeaks deregisters what was made for one of our pools and is no Runner's: an answer of GitHub's was lost, a Runner was deleted by force, or
+// etcd was restored. One with a job is left alone.
 func (v *visit) removeLeaks(ctx context.Context) {
-	names := maps.Clone(v.placeholders)
-	for _, r := range v.runners {
-		names[r.Name] = true
-	}
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {
-		at := slices.IndexFunc(known.Labels, func(l string) bool { _, ok := v.marks[l]; return ok })
-		if at < 0 || names[known.Name] {
+		namespace, set := v.ownerOf(known)
+		if namespace == "" || v.names[known.Name] || v.owned[id] {
 			continue
 		}
 		since, seen := v.leaks[id]
@@ -370,19 +382,25 @@ func (v *visit) removeLeaks(ctx context.Context) {
 		}
 		leaks[id] = since
 		if !known.Busy && v.Now().Sub(since) >= leakAfter {
-			v.remove(ctx, known, v.marks[known.Labels[at]].namespace)
+			v.remove(ctx, known, namespace, set)
 		}
 	}
 	v.leaks = leaks
 }
 
-func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string) {
+func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string, set int64) {
 	r := &v1alpha1.Runner{}
 	err := v.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, r)
-	if !apierrors.IsNotFound(err) {
+	if !apierrors.IsNotFound(err) && (err != nil || !r.IsReleased()) {
 		return // it is there after all, or nobody can tell
 	}
-	if err := v.gh.RemoveRunner(github.InFlow(ctx, v.key.String()), known.ID); err != nil && !github.IsNotFound(err) {
+	ctx = github.InFlow(ctx, v.key.String())
+	if set == 0 {
+		err = v.gh.RemoveRunner(ctx, known.ID)
+	} else {
+		err = v.removeFrom(ctx, set, known)
+	}
+	if err != nil && !github.IsNotFound(err) {
 		v.log.V(1).Info("A runner that was left behind can't be deregistered yet", "runner", known.Name, "id", known.ID, "reason", github.Summary(err))
 		return
 	}

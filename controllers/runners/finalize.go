@@ -5,10 +5,13 @@ package runners
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +46,7 @@ const (
 )
 
 // finalize ends a runner: GitHub forgets it first, so that no job can reach it,
-// then its pod goes, with what its container hooks left behind, then its finalizer. A runner with a job is waited for.
+// then its pod goes, with what its container hooks left behind. A runner with a job is waited for.
 func (p pass) finalize(ctx context.Context) error {
 	o := p.observe(nil)
 	state := decide(o, p.Now())
@@ -62,15 +65,29 @@ func (p pass) finalize(ctx context.Context) error {
 	if err := p.endPod(ctx, o, state); err != nil {
 		return err
 	}
-	if err := p.deleteLeftovers(ctx); err != nil {
-		return err
+	return p.deleteLeftovers(ctx)
+}
+
+// letGo removes the finalizer. If another controller keeps the object, the status first says how the runner ended.
+func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
+	if others := slices.DeleteFunc(slices.Clone(p.runner.Finalizers), func(f string) bool { return f == v1alpha1.RunnerFinalizer }); len(others) > 0 {
+		s := &p.runner.Status
+		if s.State != v1alpha1.RunnerFinished && (s.State != v1alpha1.RunnerFailed || s.Cause == "") {
+			s.State, s.Reason = v1alpha1.RunnerFinished, "ended"
+		}
+		s.ObservedGeneration = p.runner.Generation
+		conditions.Delete(p.runner, v1alpha1.ReconcilingCondition)
+		conditions.MarkFalse(p.runner, v1alpha1.ReadyCondition, string(s.State), "%s; %s keeps the object", s.Reason, strings.Join(others, ", "))
+		if err := attempt.Save(ctx); err != nil {
+			return err
+		}
 	}
 	base := p.runner.DeepCopy()
 	controllerutil.RemoveFinalizer(p.runner, v1alpha1.RunnerFinalizer)
 	if err := p.Client.Patch(ctx, p.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("letting go of the runner: %w", err)
 	}
-	p.memory.end.released = true
+	p.memory.end.released = time.Now()
 	return nil
 }
 
@@ -253,7 +270,7 @@ func (p pass) knownID(ctx context.Context) (int64, error) {
 		return id, nil
 	}
 	err := p.readSecret(ctx)
-	if apierrors.IsNotFound(err) || kube.IsProgress(err) || kube.ReasonOf(err, "") != "" { // there is none, or it isn't the runner's
+	if apierrors.IsNotFound(err) || errors.As(err, new(*conflictError)) || kube.ReasonOf(err, "") != "" { // there is none, or it isn't the runner's
 		err = nil
 	}
 	return p.memory.registration, err
@@ -359,7 +376,7 @@ func (p pass) deletePod(ctx context.Context) error {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
 		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
-		p.memory.pod.deleted = pod.UID
+		p.memory.pod.deleted, p.memory.pod.asked = pod.UID, time.Now()
 	}
 	if p.runner.Status.EndedAt != nil {
 		return nil

@@ -4,6 +4,7 @@
 package runners
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
@@ -216,5 +218,47 @@ func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	c.mark(s, &fleet{pools: []*v1alpha1.RunnerPool{victim}, runners: []*v1alpha1.Runner{forged}})
 	if at := s.marks[v1alpha1.OwnerLabel(testCluster, testPoolUID)].namespace; at != "ci" {
 		t.Errorf("it is looked for in %q", at)
+	}
+}
+
+// A pool of another connection to the same organization may declare what looks like another pool's mark. It leads to nothing that isn't its own:
+// neither to its registrations nor, whoever they seem to belong to, to those whose ids Runners of any namespace have.
+func TestALabelThatAPoolDeclaresIsNoMark(t *testing.T) {
+	b := newRESTBench(t)
+	c := b.newCollector()
+	b.reconcile()
+	b.setPod(running(b.now))
+	stop := b.work()
+	defer stop()
+	b.until("the runner", func(r githubsim.Report) bool { return len(r.Runners) == 1 && r.Runners[0].Online })
+
+	thief := restPool()
+	thief.Namespace, thief.UID = "thief", "p2"
+	thief.Spec.Labels = []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}
+	b.create(thief)
+	own := restRunner("thief-1", b.now, b.github.ConfigURL("acme"))
+	own.Namespace, own.UID, own.OwnerReferences[0].UID = "thief", "u2", "p2"
+	own.Spec.REST.Labels = thief.GetMarkedLabels(testCluster)
+	b.create(own)
+	gh, _ := b.REST.Get("")
+	jit, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "thief-1", Labels: own.Spec.REST.Labels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Memory.learnRegistration(client.ObjectKeyFromObject(own), own.UID, jit.RunnerID)
+	leaked, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "thief-2", Labels: own.Spec.REST.Labels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		b.collect(c, time.Minute)
+	}
+	var ids []int64
+	for _, r := range b.github.Report().Runners {
+		ids = append(ids, int64(r.ID))
+	}
+	slices.Sort(ids)
+	if want := []int64{b.runner().Status.RunnerID, jit.RunnerID}; !slices.Equal(ids, want) {
+		t.Errorf("registered are %v, want %v: without %d, which nobody has", ids, want, leaked.RunnerID)
 	}
 }

@@ -40,7 +40,8 @@ type Memory struct {
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
 	claims   claimNotes
-	ends     singleflight.Group // of Runners, by UID
+	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
+	ends     singleflight.Group            // of Runners, by UID
 
 	recording *semaphore.Weighted
 }
@@ -48,8 +49,8 @@ type Memory struct {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
-		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, rounds: map[types.NamespacedName]map[string]scaling.Rounds{}, suspects: map[types.NamespacedName]suspicion{},
-		recording: semaphore.NewWeighted(recordParallel),
+		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, rounds: map[types.NamespacedName]map[string]scaling.Rounds{},
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: semaphore.NewWeighted(recordParallel),
 	}
 }
 
@@ -101,22 +102,31 @@ type runnerMemory struct {
 type podMemory struct {
 	created time.Time // when it was, while the cache doesn't show it
 	deleted types.UID // of the pod whose deletion was asked for
+	asked   time.Time // when that was
 	stopped time.Time // when it was asked to end, without its deletion
 }
 
 // containerMemory is about a runner's container.
 type containerMemory struct {
+	awaited bool // it was seen before it started
+	ran     bool // it was seen before it ended
 	started time.Time
 	ended   time.Time            // when its end was first seen
+	down    time.Time            // when it ended that is to run again, by its node's clock; zero while it runs
+	turned  time.Time            // when down was first seen to change
 	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
 }
 
 // endMemory is about a runner's end.
 type endMemory struct {
-	deleted      bool // this process deleted the Runner; guarded by Memory
+	deleted      time.Time // when this process deleted the Runner; guarded by Memory
 	deregistered bool
-	released     bool // its finalizer is off
+	released     time.Time // when this process removed its finalizer
 }
+
+// isRecent reports whether the cache may not show yet what this process did at a time. What it does not show later is done again: a restore of
+// etcd undoes it.
+func isRecent(at time.Time) bool { return time.Since(at) < podShown }
 
 // completion of a runner's job, by GitHub's word.
 type completion struct {
@@ -140,6 +150,8 @@ type Failure struct {
 	Began, At time.Time
 	// Clean is true of a container that ended with exit code 0: it may have had a job.
 	Clean bool
+	// NameTaken is true if another object has the runner's name.
+	NameTaken bool
 }
 
 // Results holds the failures and successes of a pool's runners since its last pass.
@@ -262,20 +274,34 @@ func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, w
 	return err
 }
 
-// isDeleted reports whether this process deleted a Runner. The cache may not show it yet.
+// isDeleted reports whether this process deleted a Runner just now. The cache may not show it yet.
 func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.runners[key]
-	return known != nil && known.uid == uid && known.end.deleted
+	return known != nil && known.uid == uid && isRecent(known.end.deleted)
 }
 
 func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.runners[key]; known != nil && known.uid == uid {
-		known.end.deleted = true
+		known.end.deleted = time.Now()
 	}
+}
+
+// setStoredSecret records that a pool's runner has a Secret under a new name. Names that follow are new as well.
+func (m *Memory) setStoredSecret(pool types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stored[pool] = true
+}
+
+// storedSecret reports whether this process stored a Secret for a pool.
+func (m *Memory) storedSecret(pool types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stored[pool]
 }
 
 // setRegistration notes the id of a runner's registration.
@@ -437,12 +463,12 @@ func (m *Memory) Completion(key types.NamespacedName, uid types.UID) (at time.Ti
 	return at, !at.IsZero()
 }
 
-// isPodDeleted reports whether the deletion of a pod was asked for.
+// isPodDeleted reports whether the deletion of a pod was asked for just now.
 func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.runners[key]
-	return known != nil && known.pod.deleted != "" && known.pod.deleted == pod
+	return known != nil && known.pod.deleted == pod && isRecent(known.pod.asked)
 }
 
 // forget drops what is known of a runner that is gone. PodShown is false if the cache shows no pod of its name, either.

@@ -201,9 +201,9 @@ func (v *visit) idOf(r *v1alpha1.Runner) int64 {
 	if id != 0 || !r.Persists() || !leadsTo(v.gh, r.Spec.REST) {
 		return id
 	}
+	mark := r.Spec.REST.Mark()
 	for _, known := range v.byID {
-		isOwn := func(l string) bool { return v1alpha1.IsOwnerLabel(l) && slices.Contains(r.Spec.REST.Labels, l) }
-		if known.Name == r.Name && slices.ContainsFunc(known.Labels, isOwn) {
+		if known.Name == r.Name && mark != "" && slices.Contains(known.Labels, mark) {
 			v.Memory.learnRegistration(key, r.UID, known.ID)
 			return known.ID
 		}

@@ -41,6 +41,7 @@ type Recorder struct {
 // not there any more is passed over; repeated events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
 	var g errgroup.Group // one that can't be recorded doesn't keep the others
+	g.SetLimit(recordParallel)
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
 			release, err := r.Memory.acquireRecord(ctx)
@@ -106,7 +107,12 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 		r.Memory.lookIn(key, 0) // it may wait for this
 		return nil
 	}
-	return r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
+	err := r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
+	if !kube.IsRefused(err) {
+		return err
+	}
+	r.Memory.lookIn(key, 0) // the Runner's controller repeats the request
+	return r.note(ctx, runner, job)
 }
 
 // reported says whether it was the runner that told GitHub of its job's end. One that was
@@ -120,6 +126,11 @@ func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1al
 	if !kube.IsRefused(err) {
 		return err
 	}
+	return r.note(ctx, runner, job)
+}
+
+// note writes a job into the Runner's status.
+func (r *Recorder) note(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	base := runner.DeepCopy()
 	runner.Status.Job = job
 	if err := r.Client.Status().Patch(ctx, runner, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {

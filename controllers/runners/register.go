@@ -37,7 +37,7 @@ const (
 	awayLook = time.Minute
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
-	// registerRetry is the time to the next registration after one was removed, or while a former runner's Secret is there.
+	// registerRetry is the time to the next registration after one was removed.
 	registerRetry = time.Second
 	// secretRetry is the time to the next look at a Secret that can't be used: Secrets aren't watched.
 	secretRetry = 15 * time.Second
@@ -65,6 +65,17 @@ func (p pass) register(ctx context.Context) error {
 		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL)
 	case denied, notReady:
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
+	}
+	return p.registerBy(ctx, gh)
+}
+
+// registerBy registers the runner and stores its Secret. Names come again after a restart at zero, so it first looks for the Secret of a former
+// runner, unless this process has stored one for the pool: all names after that are new.
+func (p pass) registerBy(ctx context.Context, gh registrar) error {
+	if !p.Memory.storedSecret(p.poolKey()) {
+		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	if err := p.clearName(ctx, gh); err != nil {
 		return err
@@ -173,14 +184,17 @@ func (p pass) readSecret(ctx context.Context) error {
 	return nil
 }
 
-// takenSecret is why a Secret that isn't the runner's isn't used. Names of runners come again: a
-// former runner's Secret stays until the garbage collector has come to it.
+// takenSecret returns why another object's Secret is not used. Numbers are given again after a restart at zero, and a former runner's Secret
+// stays until the garbage collector has deleted it. The runner fails, so that its pool uses another number.
 func (p pass) takenSecret(secret *corev1.Secret) error {
-	owner := metav1.GetControllerOf(secret)
-	if owner != nil && owner.Kind == "Runner" && owner.Name == p.runner.Name {
-		return kube.Progress(registerRetry, "Secret %q is of a former runner of this name and will be deleted", secret.Name)
+	if p.pod != nil {
+		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
 	}
-	return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
+	of := "another object"
+	if owner := metav1.GetControllerOf(secret); owner != nil && owner.Kind == "Runner" {
+		of = "a former runner, which the garbage collector has not deleted"
+	}
+	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q is that of %s", secret.Name, of)}
 }
 
 // networkData is what a runner's Secret holds of its connection's network.
@@ -226,6 +240,7 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 		p.Memory.setRegistration(p.memory, jit.RunnerID)
 	}
 	p.memory.unstored = nil
+	p.Memory.setStoredSecret(p.poolKey())
 	return nil
 }
 

@@ -197,8 +197,7 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 // pool away: then its id tells, if that is known. With another pool's mark it doesn't, as an id may be forged.
 func (s byREST) isOurs(labels []string, idKnown bool) bool {
 	marks := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) })
-	isOwn := func(l string) bool { return slices.Contains(s.as.Labels, l) }
-	return slices.ContainsFunc(marks, isOwn) || idKnown && len(marks) == 0
+	return slices.Contains(marks, s.as.Mark()) || idKnown && len(marks) == 0
 }
 
 func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.RemoveRunner(ctx, id) }

@@ -347,7 +347,10 @@ func (b *bench) collect(c *RunnerCollector, after time.Duration) {
 }
 
 func (b *bench) newCollector() *RunnerCollector {
-	return &RunnerCollector{Reporter: b.Reporter, Live: b.Live, REST: b.REST, Memory: b.Memory, Cluster: testCluster, Now: func() time.Time { return b.now }}
+	return &RunnerCollector{
+		Reporter: b.Reporter, Live: b.Live, Clients: b.Clients, REST: b.REST, Sessions: counted{Sets: b.Sets}, Memory: b.Memory, Cluster: testCluster,
+		Now: func() time.Time { return b.now },
+	}
 }
 
 func TestTheCollectorFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
@@ -521,7 +524,7 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 		}
 		return there
 	}
-	for range 5 {
+	for range leakAfter / time.Minute {
 		b.collect(c, time.Minute)
 		if !names()["linux-leaked"] {
 			t.Fatal("swept before its time")

@@ -20,9 +20,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
@@ -74,8 +74,8 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: time.Now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: now}
 }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
@@ -111,16 +111,18 @@ type pass struct {
 // A deleted one is deregistered, its pod is deleted, and its finalizer is removed (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
-	if err := r.Client.Get(ctx, req.NamespacedName, runner); err != nil {
-		return ctrl.Result{}, r.sweep(ctx, req, err)
+	if err := r.Client.Get(ctx, req.NamespacedName, runner); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	} else if err != nil || runner.IsReleased() {
+		return ctrl.Result{}, r.sweep(ctx, req)
 	}
 	attempt, memory := r.Begin(runner), r.Memory.of(req.NamespacedName, runner.UID)
 	deleted := !runner.DeletionTimestamp.IsZero()
 	if err := kube.Unreadable(runner); err != nil && !deleted {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	if deleted && (!controllerutil.ContainsFinalizer(runner, v1alpha1.RunnerFinalizer) || memory.end.released) {
-		return ctrl.Result{}, nil
+	if deleted && isRecent(memory.end.released) {
+		return ctrl.Result{RequeueAfter: podShown}, nil
 	}
 	p, err := r.read(ctx, runner, memory)
 	if err != nil {
@@ -133,6 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return attempt.Finish(ctx, done, err)
 	}
 	if err = p.finalize(ctx); err == nil {
+		err = p.letGo(ctx, attempt)
+	}
+	if err == nil {
 		r.Gathered.Forget(runner.UID)
 		return ctrl.Result{}, nil
 	}
@@ -246,12 +251,43 @@ func (p pass) observe(startErr error) observation {
 		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
 		o.Job = &job
 	}
-	p.memory.container.started = o.StartedAt
-	if !o.EndedAt.IsZero() && p.memory.container.ended.IsZero() {
-		p.memory.container.ended = p.Now()
-	}
-	o.Noticed = p.memory.container.ended
+	p.memory.container.follow(&o.Observation, p.Now())
 	return o
+}
+
+// follow remembers what is observed of the container. What this process saw happen counts from then: the clock of the node may be wrong.
+func (c *containerMemory) follow(o *poolstatus.Observation, now time.Time) {
+	if !o.Restarting.Equal(c.down) {
+		c.down, c.turned = o.Restarting, now
+	}
+	if !c.down.IsZero() {
+		o.Restarting = c.turned
+	}
+	hasRun, isOver := !o.StartedAt.IsZero(), !o.EndedAt.IsZero()
+	if hasRun {
+		o.StartedAt = c.start(o.StartedAt, now)
+	}
+	if isOver && c.ended.IsZero() {
+		c.ended = now
+	}
+	if o.Noticed = c.ended; isOver && c.ran {
+		o.EndedAt = c.ended
+	}
+	c.awaited, c.ran = c.awaited || o.HasPod && !hasRun, c.ran || hasRun && !isOver
+}
+
+// start returns when the container started that has run, by its pod since a time: the last time if it restarted.
+func (c *containerMemory) start(byPod, now time.Time) time.Time {
+	if c.started.IsZero() {
+		c.started = byPod
+		if c.awaited {
+			c.started = now
+		}
+	}
+	if c.turned.After(c.started) {
+		c.started = c.turned
+	}
+	return c.started
 }
 
 // decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job
@@ -314,7 +350,7 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 // isOfAnother reports whether another object tells of an outcome: the pool of what keeps its runners from starting, its connection of what keeps
 // them from being deregistered.
 func isOfAnother(err error) bool {
-	ofPool := []string{v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.ProgressingReason}
+	ofPool := []string{v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.DeletionRefusedReason, v1alpha1.ProgressingReason}
 	reason := kube.ReasonOf(err, "")
 	return connections.Tells(reason) || slices.Contains(ofPool, reason)
 }
@@ -323,7 +359,7 @@ func isOfAnother(err error) bool {
 func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr error) error {
 	switch {
 	case state.State == v1alpha1.RunnerFailed:
-		p.reportFailure(state)
+		p.reportFailure(state, startErr)
 	case startErr != nil:
 		return startErr
 	case state.Blocked: // it was, until its pod was created
@@ -337,7 +373,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 }
 
 // reportFailure emits an event, and tells the pool why the runner failed, once.
-func (p pass) reportFailure(state poolstatus.Assessment) {
+func (p pass) reportFailure(state poolstatus.Assessment, startErr error) {
 	key := client.ObjectKeyFromObject(p.runner)
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
@@ -351,7 +387,7 @@ func (p pass) reportFailure(state poolstatus.Assessment) {
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
-		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob,
+		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)),
 	})
 	p.Memory.MarkFailed(key, p.runner.UID, state) // last: the pool counts on its being recorded then
 }
@@ -377,6 +413,9 @@ func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) e
 	return err
 }
 
+// endRetry is the least time between two attempts to delete a Runner if the API server refuses that.
+const endRetry = 15 * time.Second
+
 // deleteRunner is End, and reports whether the runner is being deleted now; false if it is gone.
 func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
 	var only client.Preconditions
@@ -384,6 +423,9 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 		only.UID = new(r.UID)
 	}
 	err = c.Delete(ctx, r.DeepCopy(), only)
+	if kube.IsRefused(err) {
+		return false, kube.Wait(v1alpha1.DeletionRefusedReason, wait.Jitter(endRetry, 1), "ending runner %s: %w", r.Name, err)
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("ending runner %s: %w", r.Name, err)
 	}
@@ -397,7 +439,7 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
-		d.Unready = string(state.State)
+		d.Unready, d.After = string(state.State), podShown // its deletion is to be seen by then
 	}
 	if !state.Until.IsZero() {
 		d.After = max(time.Millisecond, state.Until.Sub(p.Now()))
@@ -434,10 +476,7 @@ func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev
 
 // sweep deletes an ended pod whose Runner is gone: somebody took its finalizer away.
 // One that runs is left to finish its job, and logged.
-func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request, reading error) error {
-	if !apierrors.IsNotFound(reading) {
-		return reading
-	}
+func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request) error {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
 		r.Memory.forget(req.NamespacedName, !apierrors.IsNotFound(err))

@@ -223,37 +223,77 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A controller that restarts while a pool has no runners numbers them from 1 again, before the Secrets of the former are gone.
-func TestARunnerIsRegisteredWhenTheSecretInItsWayIsGone(t *testing.T) {
+// A controller that restarts while a pool has no runners numbers them from 1 again. A former runner's Secret may be there for ever.
+func TestARunnerWhoseSecretIsAnothers(t *testing.T) {
 	former := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: "linux-a", UID: "former"}}
-	for name, owner := range map[string]*v1alpha1.Runner{"of a former runner": former, "of nobody": nil} {
+	for name, c := range map[string]struct {
+		owner *v1alpha1.Runner
+		knows bool // this process stored Secrets for the pool
+		calls int
+	}{
+		"of a former runner": {owner: former}, "of nobody": {}, "noticed late": {owner: former, knows: true, calls: 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			secret := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a-jit"},
 				Data:       map[string][]byte{podspec.RunnerIDKey: []byte("7")},
 			}
-			if owner != nil {
-				if err := controllerutil.SetControllerReference(owner, secret, b.Client.Scheme()); err != nil {
+			if c.owner != nil {
+				if err := controllerutil.SetControllerReference(c.owner, secret, b.Client.Scheme()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := b.Client.Create(t.Context(), secret); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
-			if after := b.reconcile().RequeueAfter; after == 0 || after > secretRetry || b.pod() != nil {
-				t.Fatal("it isn't tried again soon, or uses a Secret that isn't its own")
-			}
-			if err := b.Client.Delete(t.Context(), secret); err != nil {
-				t.Fatal(err)
+			if c.knows {
+				b.Memory.setStoredSecret(client.ObjectKey{Namespace: "ci", Name: "linux"})
 			}
 			b.reconcile()
-			b.reconcile()
-			if b.registered() != 1 || b.pod() == nil {
-				t.Errorf("%d registrations, pod %v", b.registered(), b.pod())
+			if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved {
+				t.Errorf("%+v", s)
+			}
+			if calls := b.github.Report().Requests[githubsim.EndpointJITConfig]; calls != c.calls {
+				t.Errorf("%d calls", calls)
+			}
+			failures := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
+			if len(failures) != 1 || !failures[0].NameTaken {
+				t.Errorf("%+v", failures)
+			}
+			b.reconcile() // it is being deleted
+			if b.runner() != nil || b.registered() != 0 {
+				t.Errorf("runner %v, %d registrations", b.runner(), b.registered())
 			}
 		})
+	}
+}
+
+// Another controller keeps the object by a finalizer of its own.
+func TestARunnerThatAnotherFinalizerKeeps(t *testing.T) {
+	b := newBench(t)
+	r := b.runner()
+	r.Finalizers = append(r.Finalizers, "example.com/hold")
+	if err := b.Client.Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	b.delete()
+	for range 3 {
+		b.reconcile()
+	}
+	r = b.runner()
+	if !r.IsReleased() || r.Status.State != v1alpha1.RunnerFinished || b.pod() != nil || b.registered() != 0 {
+		t.Errorf("finalizers %v, %+v, pod %v, %d registrations", r.Finalizers, r.Status, b.pod(), b.registered())
+	}
+	if ready := conditions.Get(r, v1alpha1.ReadyCondition); ready.Status != metav1.ConditionFalse || !strings.Contains(ready.Message, "example.com/hold") {
+		t.Errorf("%+v", ready)
+	}
+	b.reconcile()
+	if known := b.Memory.runners[client.ObjectKeyFromObject(r)]; known != nil {
+		t.Errorf("it is remembered: %+v", known)
 	}
 }
 

@@ -88,7 +88,7 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error 
 	for i := range runners.Items {
 		x := &runners.Items[i]
 		switch owner := metav1.GetControllerOf(x); {
-		case owner == nil || owner.UID != types.UID(set.Spec.PoolUID):
+		case owner == nil || owner.UID != types.UID(set.Spec.PoolUID), x.IsReleased():
 		case x.Status.State == v1alpha1.RunnerBusy:
 			working++
 		default:

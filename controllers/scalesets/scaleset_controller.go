@@ -77,9 +77,9 @@ type Reconciler struct {
 	verified sync.Map // types.UID → verification
 }
 
-// New returns a Reconciler. cluster identifies this cluster in the names of session owners.
-func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, jobs JobMeter, cluster string) *Reconciler {
-	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Jobs: jobs, Cluster: cluster, Now: time.Now}
+// New returns a Reconciler. cluster identifies this cluster in the names of session owners, and now is the clock that all leaders have in common.
+func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, jobs JobMeter, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Jobs: jobs, Cluster: cluster, Now: now}
 }
 
 // verification is what GitHub had when it was last asked, for which generation of
@@ -164,7 +164,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	session, owner := r.ensureSession(set, gh, remote.ID), ""
 	switch session.State {
 	case scaleset.Listening:
-		o.session = new(r.sealed(set, gh, remote.ID, session.Session))
+		o.session = new(r.seals(set, gh, remote.ID, session.Session)[0])
 	case scaleset.Refused:
 		owner = r.Cluster + "/" + set.Spec.PoolUID
 	case scaleset.OwnedElsewhere:
@@ -430,15 +430,22 @@ func (r *Reconciler) forget(pool types.NamespacedName) {
 	}
 }
 
-// sealed is the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any.
-func (r *Reconciler) sealed(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64, session string) string {
-	return session + "." + gh.Seal(fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session))
+// seals returns the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any. The first is
+// written, and each is believed. The leaders' key makes a seal that outlives the credentials. Without an election, and in versions that had no
+// such key, the credentials make it.
+func (r *Reconciler) seals(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64, session string) []string {
+	text := fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session)
+	sealed := []string{session + "." + gh.Seal(text)}
+	if key := r.Sessions.lease.Key(); key != "" {
+		sealed = append([]string{session + "." + github.Seal([]byte(key), text)}, sealed...)
+	}
+	return sealed
 }
 
 // unsealed is the id of the session that the pool held last; "" for none, and for one that isn't known to be the pool's.
 func (r *Reconciler) unsealed(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64) string {
 	session, _, _ := strings.Cut(set.Status.SessionID, ".")
-	if r.sealed(set, gh, id, session) != set.Status.SessionID {
+	if !slices.Contains(r.seals(set, gh, id, session), set.Status.SessionID) {
 		return ""
 	}
 	return session

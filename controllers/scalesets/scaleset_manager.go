@@ -34,8 +34,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		return err
 	}
 	removed := predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			r, ok := e.ObjectNew.(*v1alpha1.Runner)
+			return ok && r.IsReleased()
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 	return ctrl.NewControllerManagedBy(mgr).

@@ -4,6 +4,7 @@
 package scalesets
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type session struct {
 	client   *scaleset.Client
 	state    scaleset.State
 	id       string // of the session that is open
+	earlier  string // id of the session that it began with
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -63,6 +65,8 @@ type Lease interface {
 	Held() bool
 	// Former is when the leader before it was last alive; the zero time if there was none.
 	Former() time.Time
+	// Key is a secret that this process has in common with all leaders, and with nobody else; "" without an election.
+	Key() string
 }
 
 // NewSessions returns a Sessions with no session.
@@ -103,7 +107,8 @@ func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Confi
 			return
 		}
 		if x.setID == c.SetID {
-			c.Earlier = scaleset.Earlier{ID: x.listener.Snapshot().Session, Until: c.Now().Add(scaleset.SessionLife)}
+			id := cmp.Or(x.listener.Snapshot().Session, x.earlier) // which it may not have resumed yet
+			c.Earlier = scaleset.Earlier{ID: id, Until: c.Now().Add(scaleset.SessionLife)}
 		}
 		x.cancel()
 		delete(s.running, key)
@@ -111,7 +116,7 @@ func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Confi
 	c.Held = s.lease.Held
 	c.Changed = func() { s.wake(key) }
 	ctx, cancel := context.WithCancel(github.InFlow(s.ctx, key.String()))
-	x := &session{listener: scaleset.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, cancel: cancel, done: make(chan struct{})}
+	x := &session{listener: scaleset.NewListener(c), client: c.Client, holding: holding{connection, c.Owner, c.SetID}, earlier: c.Earlier.ID, cancel: cancel, done: make(chan struct{})}
 	s.running[key], s.begun[key] = x, true
 	go func() {
 		defer close(x.done)

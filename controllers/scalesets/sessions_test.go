@@ -6,6 +6,7 @@ package scalesets
 import (
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,8 +68,13 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 	})
 }
 
-// leads is the lease of a process that leads, since the leader before it was last alive.
-type leads struct{ former time.Time }
+// leads is the lease of a process that leads since the leader before it was last alive, unless it is lost, with the key of all leaders.
+type leads struct {
+	former time.Time
+	key    string
+	lost   *atomic.Bool
+}
 
-func (leads) Held() bool          { return true }
+func (l leads) Held() bool        { return l.lost == nil || !l.lost.Load() }
 func (l leads) Former() time.Time { return l.former }
+func (l leads) Key() string       { return l.key }

@@ -51,7 +51,7 @@ func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
 	if err := p.Client.List(ctx, runners, client.InNamespace(p.source.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("looking who needs %s: %w", i, err)
 	}
-	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name }), nil
+	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name && !r.IsReleased() }), nil
 }
 
 // rememberRights keeps, of a source whose objects go with it, what gives rights and as whom it was applied. The controller may neither

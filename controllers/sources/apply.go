@@ -249,7 +249,7 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 		return ref.From(namespace) == client.ObjectKeyFromObject(conn) && conn.Allows(namespace)
 	}
 	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return uses(s.Namespace, s.Spec.ConnectionRef) }) ||
-		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return uses(r.Namespace, r.Spec.ConnectionRef) }), nil
+		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return uses(r.Namespace, r.Spec.ConnectionRef) && !r.IsReleased() }), nil
 }
 
 // maxNamed is how many objects an event names that were deleted.

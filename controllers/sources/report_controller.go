@@ -60,9 +60,9 @@ type CommitStatusReporter struct {
 
 // NewCommitStatusReporter returns a reporter for the sources of a reconciler. GitHub returns the client of a connection, and
 // false while it has none; reports name the cluster.
-func NewCommitStatusReporter(sources *Reconciler, gitHub func(connection types.NamespacedName) (Commits, bool), cluster string) *CommitStatusReporter {
+func NewCommitStatusReporter(sources *Reconciler, gitHub func(connection types.NamespacedName) (Commits, bool), cluster string, now func() time.Time) *CommitStatusReporter {
 	sources.keepsDiagnoses = true
-	return &CommitStatusReporter{sources: sources, gitHub: gitHub, cluster: cluster, now: time.Now}
+	return &CommitStatusReporter{sources: sources, gitHub: gitHub, cluster: cluster, now: now}
 }
 
 // lastReport is the last report on a source.

@@ -60,7 +60,7 @@ func newReportWorld(t *testing.T, objects ...client.Object) *reportWorld {
 	}
 	x := &reportWorld{world: newWorld(t, append(objects, connection)...), fakeGitHub: &fakeGitHub{}, now: time.Unix(1_000_000, 0)}
 	gitHub := func(key types.NamespacedName) (Commits, bool) { return x.fakeGitHub, key.String() == "ci/acme" }
-	x.reporter = NewCommitStatusReporter(x.reconciler, gitHub, "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c")
+	x.reporter = NewCommitStatusReporter(x.reconciler, gitHub, "4f9c1a52-7f0e-4d7a-9d3b-0c3f6a1e2b3c", time.Now)
 	x.reporter.now = func() time.Time { return x.now }
 	return x
 }

@@ -20,7 +20,7 @@ var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
 // Layers, each above the ones that it may import.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/wallclock", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wallclock", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec", "internal/policy",
@@ -28,7 +28,7 @@ var (
 	}, "no I/O, no clock, no goroutine; `now` is an argument; don't import each other, but for `apis/v1alpha1`"}
 	Review   = Layer{"review", []string{"internal/review", "internal/status"}, "pure as well; here, as in controllers, pure packages meet"}
 	Adapters = Layer{"adapters", []string{
-		"internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
+		"internal/clock", "internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
 		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",
 	}, "talk to one thing each, or order who does next; no decisions"}
 	Commands = Layer{"command line", []string{"internal/cli", "internal/conformance", "internal/report"}, "flags and output; `cmd/corral` wires them"}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -28,12 +29,12 @@ const readTimeout = time.Minute
 type clusterOptions struct {
 	version, kubeconfig, context, namespace string
 	// clock is the API server's, once it has answered.
-	clock serverClock
+	clock *clock.Clock
 }
 
 // bindCluster adds the flags; each one's help begins with when.
 func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
-	o := &clusterOptions{version: version}
+	o := &clusterOptions{version: version, clock: clock.New(time.Now, time.Now, nil)}
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", when+"kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or in a cluster the pod's ServiceAccount)")
 	flags.StringVar(&o.context, "context", "", when+"context of the kubeconfig (default: its current one)")
 	return o
@@ -53,7 +54,7 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
-	config.Wrap(o.clock.wrap)
+	config.Wrap(o.clock.Wrap)
 	log.SetLogger(logr.Discard()) // errors are returned
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {

@@ -73,7 +73,7 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 	r := &competing[self]
 	w := r.pool.Spec.Demand.Webhook
 	known := explain.JobEvents{
-		Webhooks: webhooks, Excluded: !jobmatch.AnyGlob(w.Repositories, job.Repository), HoldFor: metav1.Duration{Duration: w.GetHoldFor()},
+		Webhooks: webhooks, Excluded: !jobmatch.CompileRepositories(w.Repositories).AnyRepository(job.Repository), HoldFor: metav1.Duration{Duration: w.GetHoldFor()},
 	}
 	if winner := winnerOf(job, competing, -1); winner >= 0 {
 		known.Winner = competing[winner].name()

@@ -195,7 +195,7 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 		pool = &v1alpha1.RunnerPool{}
 	}
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
-	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy { // GitHub's word on its job has the controller alone
+	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // GitHub's word on its job has the controller alone
 		v = poolstatus.Assessment{State: s.State, Reason: s.Reason, Since: v.Since}
 	}
 	judged := explain.Runner{Object: r, Judgement: explain.Judgement{

@@ -71,13 +71,13 @@ func itemsOf(documents []document) []document {
 			Kind  string            `json:"kind"`
 			Items []json.RawMessage `json:"items"`
 		}
-		nodes := resolve(get(d.node, "items"))
+		nodes := get(d.node, "items")
 		if json.Unmarshal(d.json, &list) != nil || list.Kind != "List" || nodes == nil || len(nodes.Content) != len(list.Items) {
 			all = append(all, d)
 			continue
 		}
 		for i, item := range list.Items {
-			all = append(all, d.child(resolve(nodes.Content[i]), item))
+			all = append(all, d.child(nodes.Content[i], item))
 		}
 	}
 	return all
@@ -180,7 +180,6 @@ func (r *manifestReader) refuse(d document, field, format string, args ...any) {
 
 // noteLines remembers where the modules of a mapping begin, those written as blocks.
 func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix string) {
-	modules = resolve(modules)
 	if modules == nil || d.file != p.origin.File {
 		return
 	}

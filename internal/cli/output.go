@@ -6,7 +6,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/wording"
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 // Run runs the command line and tells its error. It returns the exit code. What is written has nothing in it that acts on a terminal:
@@ -75,17 +75,15 @@ func writeYAML(w io.Writer, text []byte) error {
 // quoted writes texts with what the runner takes for a command in quotes, where there are escapes.
 func quoted(text []byte) ([]byte, error) {
 	var b bytes.Buffer
-	decoder, encoder := yamlv3.NewDecoder(bytes.NewReader(text)), yamlv3.NewEncoder(&b)
+	documents, err := yamldoc.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	encoder := yamlv3.NewEncoder(&b)
 	encoder.SetIndent(2)
-	for {
-		var document yamlv3.Node
-		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		quote(&document)
-		if err := encoder.Encode(&document); err != nil {
+	for _, document := range documents {
+		quote(document)
+		if err := encoder.Encode(document); err != nil {
 			return nil, err
 		}
 	}

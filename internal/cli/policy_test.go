@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -463,6 +464,35 @@ func TestTooManyFilesOfPoliciesAreToldWhatHelps(t *testing.T) {
 		r := &policyFiles{fsys: all, files: compile.Files{}, wanted: func(string) bool { return files <= 501 }}
 		if err := fs.WalkDir(all, ".", r.visit); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// Each line stands for nine times what the line before it does. Decoded, the file would take gigabytes.
+func TestAnAliasBombIsRefusedAtEachDoor(t *testing.T) {
+	var bomb strings.Builder
+	bomb.WriteString("l0: &l0 [" + strings.Repeat("x, ", 15000) + "x]\n")
+	for i := 1; i <= 200; i++ {
+		fmt.Fprintf(&bomb, "l%d: &l%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*l%d, ", i-1), 9), ", "))
+	}
+	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
+	files["a.scenario.yaml"] = bomb.String()
+	files["guard.yaml"] = "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\n" + bomb.String()
+	files["prices.yaml"] = bomb.String()
+	folder := treeOf(t, files)
+	for command, place := range map[string]string{
+		"test": "a.scenario.yaml:2:1: ", "eval scaling -f a.scenario.yaml": "a.scenario.yaml:2:1: ", "vet --policy guard.yaml": "guard.yaml:5:1: ",
+		"review . . --prices prices.yaml": "prices.yaml:2:1: ",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got := corral(t, folder, strings.Fields(command)...)
+		runtime.ReadMemStats(&after)
+		if got.code != exitError || !strings.Contains(got.stdout+got.stderr, place+"it has an alias (*NAME)") {
+			t.Errorf("%s: %+v", command, got)
+		}
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 500 {
+			t.Errorf("%s took %d MiB", command, took)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -207,15 +208,16 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 
 // A workstation whose clock is off by an hour sees what others see.
 func TestTheTimeIsTheAPIServers(t *testing.T) {
-	if d := time.Until((&serverClock{}).Now()).Round(time.Minute); d != 0 {
-		t.Errorf("before an answer the clock is %s ahead", d)
-	}
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Date", date) }))
 	defer server.Close()
 	config := "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: '" + server.URL + "'}}]\n" +
 		"contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n"
-	o := &clusterOptions{kubeconfig: filepath.Join(t.TempDir(), "config")}
+	o := bindCluster(pflag.NewFlagSet("corral", pflag.ContinueOnError), "dev", "")
+	if d := time.Until(o.clock.Now()).Round(time.Minute); d != 0 {
+		t.Errorf("before an answer the clock is %s ahead", d)
+	}
+	o.kubeconfig = filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(o.kubeconfig, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

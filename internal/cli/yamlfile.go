@@ -13,7 +13,6 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/yamldoc"
@@ -35,7 +34,7 @@ type yamlReader func(text string, root *yamlv3.Node) ([]byte, error)
 
 // kubernetesYAML reads what the API server may be given: it takes y, no and on for true and false.
 func kubernetesYAML(text string, _ *yamlv3.Node) ([]byte, error) {
-	return yaml.YAMLToJSONStrict([]byte(text))
+	return yamldoc.JSON([]byte(text))
 }
 
 // plainYAML reads what only Corral reads: y and no are strings, so are times and keys.
@@ -88,19 +87,18 @@ func parseDocuments(file string, data []byte, read yamlReader) ([]document, []v1
 }
 
 func parseDocument(file string, offset int, text string, read yamlReader) (document, *v1alpha1.Diagnostic) {
-	var root yamlv3.Node
-	err := yamlv3.Unmarshal([]byte(text), &root)
+	parsed, err := yamldoc.Parse([]byte(text))
 	var content []byte
-	if err == nil {
-		content, err = read(text, &root)
+	if err == nil && len(parsed) > 0 {
+		content, err = read(text, parsed[0])
 	}
 	if err != nil {
 		return document{}, yamlProblem(file, offset, err)
 	}
-	if len(root.Content) == 0 || string(content) == "null" {
+	if len(content) == 0 || string(content) == "null" {
 		return document{}, nil
 	}
-	return document{file: file, offset: offset, json: content, node: root.Content[0]}, nil
+	return document{file: file, offset: offset, json: content, node: parsed[0].Content[0]}, nil
 }
 
 // yamlProblem tells what a YAML parser doesn't like, with the line of the file.
@@ -113,7 +111,7 @@ func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
 	return &v1alpha1.Diagnostic{File: file, Line: offset + problems[0].Line, Column: 1, Message: strings.Join(messages, " ")}
 }
 
-// get returns the value of a field, following aliases, or nil.
+// get returns the value of a field, or nil.
 func get(n *yamlv3.Node, key string) *yamlv3.Node {
 	_, value := field(n, key)
 	return value
@@ -121,7 +119,6 @@ func get(n *yamlv3.Node, key string) *yamlv3.Node {
 
 // field returns the name of a field, as it stands there, and its value, or nil.
 func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
-	n = resolve(n)
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil, nil
 	}
@@ -131,13 +128,6 @@ func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 		}
 	}
 	return nil, nil
-}
-
-func resolve(n *yamlv3.Node) *yamlv3.Node {
-	if n != nil && n.Kind == yamlv3.AliasNode {
-		return n.Alias
-	}
-	return n
 }
 
 // child is one part of d, as a document of its own; content is its JSON.
@@ -154,8 +144,8 @@ func (d document) at(path string) (line, column int) {
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		name, next := field(n, step)
 		if i, err := strconv.Atoi(step); err == nil && next == nil {
-			if list := resolve(n); list.Kind == yamlv3.SequenceNode && i >= 0 && i < len(list.Content) {
-				name, next = list.Content[i], list.Content[i]
+			if n.Kind == yamlv3.SequenceNode && i >= 0 && i < len(n.Content) {
+				name, next = n.Content[i], n.Content[i]
 			}
 		}
 		if next == nil {

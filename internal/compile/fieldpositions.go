@@ -11,6 +11,8 @@ import (
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
 	yamlv3 "go.yaml.in/yaml/v3"
+
+	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 // MaxPositionBytes bounds what positions of fields take in total. Those beyond are left out: then the place of what is around them is
@@ -156,8 +158,8 @@ func (c *compilation) notePosition(found map[string]Position, path string, at Po
 
 // YAMLPositions tells where the parts of a YAML or JSON document are written that is at a path of an object; nothing if it can't be read.
 func YAMLPositions(path, file string, text []byte, note func(path string, at Position)) {
-	var root yamlv3.Node
-	if yamlv3.Unmarshal(text, &root) != nil || len(root.Content) == 0 {
+	documents, err := yamldoc.Parse(text)
+	if err != nil || len(documents) == 0 {
 		return
 	}
 	var visit func(path string, n *yamlv3.Node)
@@ -174,5 +176,5 @@ func YAMLPositions(path, file string, text []byte, note func(path string, at Pos
 			}
 		}
 	}
-	visit(path, root.Content[0])
+	visit(path, documents[0].Content[0])
 }

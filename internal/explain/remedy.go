@@ -38,6 +38,7 @@ var remedies = map[string]string{
 	v1alpha1.LabelsKeptReason:            "Delete the pool and declare it again, or let another name have the new labels.",
 	v1alpha1.MaxReachedReason:            "Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.",
 	v1alpha1.DisruptionBudgetsReason:     "Let your PodDisruptionBudget leave out pods with the label corral.dev/job-id.",
+	v1alpha1.DeletionRefusedReason:       "Let Corral delete Runners: change the policy, webhook or right that the message names.",
 	v1alpha1.DrainingReason:              "Wait: runners with a job finish it.",
 	v1alpha1.ProgressingReason:           "Wait. If it takes long, read the controller's log.",
 	v1alpha1.ProgressingWithRetryReason:  "Read the message: it is tried again, more and more seldom.",

@@ -58,6 +58,11 @@ func (c Credentials) Seal(text string) string {
 	if c.App != nil {
 		key = c.App.PrivateKey
 	}
+	return Seal(key, text)
+}
+
+// Seal returns what only who has the key can make of a text.
+func Seal(key []byte, text string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text)) // never fails
 	return hex.EncodeToString(mac.Sum(nil)[:16])

@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"net/http"
 	"time"
+
+	"github.com/corral-dev/corral/internal/clock"
 )
 
 // Options of a client of GitHub. The zero value has sensible defaults.
@@ -26,8 +28,9 @@ type Options struct {
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
-	answered func(class string, status int, header http.Header) // nil for nobody
-	refused  func()                                             // nil for nobody
+	clock    *clock.Clock                                                    // GitHub's, ahead of Now
+	answered func(class string, status int, header http.Header, large error) // nil for nobody
+	refused  func()                                                          // nil for nobody
 }
 
 // WithDefaults returns the options with defaults in place of zero values.
@@ -43,10 +46,24 @@ func (o Options) WithDefaults(parallel int) Options {
 	return o
 }
 
-// For returns the options with the network of credentials.
+// For returns the options with the network of credentials. GitHub's clock is read from the answers that come by it.
 func (o Options) For(creds Credentials) Options {
-	o.Transport = creds.Network.over(o.Transport)
+	if o.clock == nil {
+		o.clock = clock.New(o.Now, o.Now, nil)
+	}
+	o.Transport = o.clock.Wrap(creds.Network.over(o.Transport))
 	return o
+}
+
+// Theirs returns the time by GitHub's clock.
+func (o Options) Theirs() time.Time { return o.clock.Now() }
+
+// Ours returns what Now showed at a time by GitHub's clock; the zero time stays what it is.
+func (o Options) Ours(theirs time.Time) time.Time {
+	if theirs.IsZero() {
+		return theirs
+	}
+	return theirs.Add(-o.clock.Ahead())
 }
 
 // DefaultRunnerGroupID is the id of the runner group that always is there.

@@ -6,6 +6,8 @@ package github
 import (
 	"sync"
 	"time"
+
+	"github.com/corral-dev/corral/internal/clock"
 )
 
 // afterlife is how long a dropped connection's credentials still serve, so that clean-up
@@ -14,6 +16,9 @@ const afterlife = time.Hour
 
 // Connections holds the credentials of each connection, by its key NAMESPACE/NAME. It is safe for concurrent use.
 type Connections struct {
+	// Report is called after each answer of GitHub with how far its clock is ahead, as a clock.Report with the connection's key.
+	Report func(key string, ahead time.Duration, crossed bool)
+
 	now func() time.Time
 
 	mu        sync.Mutex
@@ -22,6 +27,7 @@ type Connections struct {
 	failing   map[string]map[string]*failures // by key and class of calls
 	// refused and accepted are when a connection's credentials last were, by key.
 	refused, accepted map[string]time.Time
+	clocks            map[string]*clock.Clock // GitHub's, by key
 	onTrouble         []func(key string)
 }
 
@@ -33,7 +39,7 @@ type connection struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}}
+	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
 }
 
 // Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
@@ -72,6 +78,8 @@ func (c *Connections) get(key string) (connection, bool) {
 			delete(c.failing, key)
 			delete(c.refused, key)
 			delete(c.accepted, key)
+			delete(c.clocks, key)
+			clock.Offsets.DeleteLabelValues(Server, key)
 			for _, forget := range c.forgotten {
 				forget(key)
 			}

@@ -5,8 +5,6 @@ package github
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -38,43 +36,20 @@ type Meter struct {
 	Latencies *prometheus.HistogramVec
 }
 
-// Send sends a request of a class and counts it. An answer fails to be read after so many bytes.
-func (m Meter) Send(network http.RoundTripper, req *http.Request, class string, maxBytes int64) (*http.Response, error) {
+// Send sends a request of a class and counts it. An answer beyond its bounds fails to be read, with TooLarge.
+func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (*http.Response, error) {
 	begun := time.Now()
-	resp, err := network.RoundTrip(req)
+	resp, err := o.Transport.RoundTrip(req)
 	m.Latencies.WithLabelValues(class).Observe(time.Since(begun).Seconds())
 	if err != nil {
 		m.Requests.WithLabelValues(class, "error").Inc()
 		return nil, err
 	}
 	m.Requests.WithLabelValues(class, strconv.Itoa(resp.StatusCode)).Inc()
-	body := &boundedBody{ReadCloser: resp.Body, left: maxBytes, max: maxBytes}
-	if resp.ContentLength > maxBytes {
-		body.left = 0
-	}
+	body := &boundedBody{ReadCloser: resp.Body, scanner: scanner{Bounds: bounds}, closed: func(large error) { o.NoteSize(class, resp.StatusCode, large) }}
+	body.scanner.limit(int(resp.ContentLength), bounds.Bytes, &whole, unitBytes)
 	resp.Body = body
 	return resp, nil
-}
-
-// TooLarge is the error of an answer of more than so many bytes.
-type TooLarge int64
-
-func (t TooLarge) Error() string { return fmt.Sprintf("the answer is larger than %d bytes", int64(t)) }
-
-// boundedBody fails, rather than ends, when an answer is too large.
-type boundedBody struct {
-	io.ReadCloser
-	left, max int64
-}
-
-// Read reads up to the bound.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, TooLarge(b.max)
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }
 
 // flowKey is the context key of whom a call is made for.

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/corral-dev/corral/internal/clock"
 )
 
 const (
@@ -29,6 +31,8 @@ const (
 type Trouble struct {
 	// Code of the last answer; 0 if there was none.
 	Code int
+	// Large is what was too large in the last answer; nil if nothing was.
+	Large error
 	// Next is when such a call is made again at the latest.
 	Next time.Time
 }
@@ -37,6 +41,7 @@ type Trouble struct {
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
+	large             error
 	isKnown           bool // to those that OnTrouble named
 }
 
@@ -47,8 +52,8 @@ func (f *failures) isTrouble(now time.Time) bool {
 	return isSure && now.Sub(f.last) < max(troubleLife, wait+troubleRetry)
 }
 
-// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, and when GitHub refuses its
-// credentials. It must not block.
+// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, when GitHub refuses its
+// credentials, and when GitHub's clock begins or ceases to differ. It must not block.
 func (c *Connections) OnTrouble(changed func(key string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,29 +67,37 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	var first time.Time
 	for _, f := range c.failing[key] {
 		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
-			t, first, yes = Trouble{Code: f.code, Next: f.next}, f.first, true
+			t, first, yes = Trouble{Code: f.code, Large: f.large, Next: f.next}, f.first, true
 		}
 	}
 	return t, yes
 }
 
-// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, and how long GitHub asks to wait.
-func (c *Connections) answered(key, class string, status int, header http.Header) {
+// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and what is too large in
+// the answer.
+func (c *Connections) answered(key, class string, status int, header http.Header, large error) {
 	c.mu.Lock()
-	changed := c.count(key, class, status, header)
-	wake := c.onTrouble
+	changed := c.count(key, class, status, header, large)
 	c.mu.Unlock()
-	for _, f := range wake {
-		if changed {
-			f(key)
-		}
+	if changed {
+		c.wake(key)
+	}
+}
+
+// wake calls those who asked for it with OnTrouble.
+func (c *Connections) wake(key string) {
+	c.mu.Lock()
+	all := c.onTrouble
+	c.mu.Unlock()
+	for _, f := range all {
+		f(key)
 	}
 }
 
 // count reports whether a trouble began or ended.
-func (c *Connections) count(key, class string, status int, header http.Header) (changed bool) {
+func (c *Connections) count(key, class string, status int, header http.Header, large error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
-	if KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
+	if large == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
 		delete(c.failing[key], class)
 		if status >= http.StatusOK && status < http.StatusMultipleChoices {
 			c.accepted[key] = now
@@ -98,7 +111,8 @@ func (c *Connections) count(key, class string, status int, header http.Header) (
 		f = &failures{first: now}
 		c.failing[key][class] = f
 	}
-	f.last, f.code, f.next = now, status, now.Add(max(troubleRetry, RetryAfter(header, now)))
+	f.last, f.code, f.large = now, status, large
+	f.next = now.Add(max(troubleRetry, RetryAfter(header, c.clock(key).Now())))
 	f.calls++
 	changed = !f.isKnown && f.isTrouble(now)
 	f.isKnown = f.isKnown || changed
@@ -112,13 +126,9 @@ func (c *Connections) refuse(key string) {
 	if isNews {
 		c.refused[key] = c.now()
 	}
-	wake := c.onTrouble
 	c.mu.Unlock()
-	if !isNews {
-		return
-	}
-	for _, f := range wake {
-		f(key)
+	if isNews {
+		c.wake(key)
 	}
 }
 
@@ -136,9 +146,38 @@ func (c *Connections) Accepted(key string) time.Time {
 	return c.accepted[key]
 }
 
-// Watch returns the options of a connection's client, so that its calls say whether GitHub is in trouble, or refuses its credentials.
+// Server is the label of GitHub's clocks in metrics.
+const Server = "github"
+
+// clock returns GitHub's clock as the answers to a connection's clients show it. c.mu must be held.
+func (c *Connections) clock(key string) *clock.Clock {
+	if c.clocks[key] == nil {
+		c.clocks[key] = clock.New(c.now, c.now, func(ahead time.Duration, crossed bool) {
+			c.Report(key, ahead, crossed)
+			if crossed {
+				c.wake(key)
+			}
+		})
+	}
+	return c.clocks[key]
+}
+
+// Ahead returns how far GitHub's clock is ahead of ours, as the answers to a connection's clients show it.
+func (c *Connections) Ahead(key string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock(key).Ahead()
+}
+
+// Watch returns the options of a connection's client, so that its calls show GitHub's clock, and say whether GitHub is in trouble, or refuses its
+// credentials.
 func (c *Connections) Watch(o Options, key string) Options {
-	o.answered = func(class string, status int, header http.Header) { c.answered(key, class, status, header) }
+	c.mu.Lock()
+	o.clock = c.clock(key)
+	c.mu.Unlock()
+	o.answered = func(class string, status int, header http.Header, large error) {
+		c.answered(key, class, status, header, large)
+	}
 	o.refused = func() { c.refuse(key) }
 	return o
 }
@@ -162,9 +201,21 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	switch {
 	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
 	case err != nil:
-		o.answered(class, 0, nil)
+		o.answered(class, 0, nil, nil)
 	default:
-		o.answered(class, resp.StatusCode, withLimit(resp))
+		o.answered(class, resp.StatusCode, withLimit(resp), nil)
+	}
+}
+
+// NoteSize takes in whether something was too large in a good answer to a call of a class. It is counted apart: that there is an answer doesn't
+// end this trouble, and that one fits says nothing of credentials.
+func (o Options) NoteSize(class string, status int, large error) {
+	switch {
+	case o.answered == nil, status >= http.StatusMultipleChoices:
+	case large == nil:
+		o.answered(class+" size", http.StatusContinue, nil, nil)
+	default:
+		o.answered(class+" size", status, nil, large)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestTroubleIsWhatFailsAgainAndAgain(t *testing.T) {
 					}
 					continue
 				}
-				c.answered("ns/main", call.class, call.status, call.header)
+				c.answered("ns/main", call.class, call.status, call.header, nil)
 			}
 			want, last := tc.next > 0, now
 			now = now.Add(seconds(tc.then))
@@ -85,7 +85,7 @@ func TestACallThatNobodyWaitedForSaysNothing(t *testing.T) {
 	noted := 0
 	c := NewConnections(time.Now)
 	o := c.Watch(Options{}, "ns/main")
-	o.answered = func(string, int, http.Header) { noted++ }
+	o.answered = func(string, int, http.Header, error) { noted++ }
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))

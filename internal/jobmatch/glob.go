@@ -8,36 +8,63 @@ import (
 	"strings"
 )
 
-// Glob reports whether text matches a pattern in which * stands for any characters but /.
-func Glob(pattern, text string) bool { return glob(pattern, text, '/') }
-
-// GlobAll is Glob with a * that stands for / too.
-func GlobAll(pattern, text string) bool { return glob(pattern, text, -1) }
-
-// AnyGlob reports whether a repository as OWNER/NAME matches one of the patterns, whatever its case; no pattern is for all.
-func AnyGlob(patterns []string, repository string) bool {
-	repository = strings.ToLower(repository)
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Glob(strings.ToLower(p), repository) })
+// Patterns are compared with texts. A comparison with one pattern takes time in proportion to the lengths of the two, and no memory.
+type Patterns struct {
+	texts   []string
+	crosses bool // a * stands for / too
 }
 
-// glob goes back to the last * only: as it can't pass a stop, what an earlier one took makes no difference to what follows.
-// So it takes as many steps as the two are long, multiplied, at most.
-func glob(pattern, text string, stop rune) bool {
-	p, t, star, mark := 0, 0, -1, 0
-	for t < len(text) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, t
-			p++
-		case p < len(pattern) && pattern[p] == text[t]:
-			p++
-			t++
-		case star >= 0 && rune(text[mark]) != stop:
-			mark++
-			p, t = star+1, mark
-		default:
-			return false
-		}
+// Compile returns patterns in which * stands for any characters but /.
+func Compile(patterns []string) Patterns { return Patterns{texts: patterns} }
+
+// CompileNames returns patterns in which * stands for any characters.
+func CompileNames(patterns []string) Patterns { return Patterns{texts: patterns, crosses: true} }
+
+// CompileRepositories returns patterns of OWNER/NAME for AnyRepository.
+func CompileRepositories(patterns []string) Patterns {
+	all := make([]string, len(patterns))
+	for i, text := range patterns {
+		all[i] = strings.ToLower(text)
 	}
-	return strings.Trim(pattern[p:], "*") == ""
+	return Compile(all)
+}
+
+// Any reports whether a text matches one of the patterns. No pattern is for all.
+func (p Patterns) Any(text string) bool {
+	match := Glob
+	if p.crosses {
+		match = matchPart
+	}
+	return len(p.texts) == 0 || slices.ContainsFunc(p.texts, func(pattern string) bool { return match(pattern, text) })
+}
+
+// AnyRepository is Any for a repository as OWNER/NAME, whatever its case.
+func (p Patterns) AnyRepository(repository string) bool { return p.Any(strings.ToLower(repository)) }
+
+// Glob reports whether text matches a pattern in which * stands for any characters but /.
+func Glob(pattern, text string) bool {
+	part, restOfPattern, isMore := strings.Cut(pattern, "/")
+	field, restOfText, hasMore := strings.Cut(text, "/")
+	return isMore == hasMore && matchPart(part, field) && (!isMore || Glob(restOfPattern, restOfText))
+}
+
+// cut is a variable so that a test can count the characters that are looked at.
+var cut = strings.Cut
+
+// matchPart looks for each text between two stars behind the one before. The first place is the best: it leaves the most for the texts
+// that follow. So no character is looked at twice.
+func matchPart(pattern, text string) bool {
+	wanted, pattern, isMore := cut(pattern, "*")
+	text, ok := strings.CutPrefix(text, wanted)
+	if !isMore {
+		return ok && text == ""
+	}
+	for ok {
+		wanted, pattern, isMore = cut(pattern, "*")
+		if !isMore {
+			return strings.HasSuffix(text, wanted)
+		}
+		_, text, ok = cut(text, wanted)
+	}
+	return false
 }

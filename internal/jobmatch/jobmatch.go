@@ -7,6 +7,8 @@ package jobmatch
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,13 +46,14 @@ type Pool struct {
 	Scope Scope
 	// Group is the runner group's name.
 	Group string
-	// Repositories as OWNER/NAME whose jobs count, with * for any characters but /; all if empty.
+	// Repositories as OWNER/NAME whose jobs count, with * for any characters but /; all if empty. NewPool prepares them.
 	Repositories []string
 	// Resting pools (suspended) get what no other pool gets.
 	Resting bool
 
-	labels map[string]struct{} // that its runners bear, in lower case
-	size   int                 // how many there are
+	labels       map[string]struct{} // that its runners bear, in lower case
+	size         int                 // how many there are
+	repositories Patterns
 }
 
 // DefaultGroup is the runner group that each scope has.
@@ -60,10 +63,11 @@ const DefaultGroup = "default"
 // architecture.
 func NewPool(p Pool, labels []string) Pool {
 	p.labels = make(map[string]struct{}, len(labels))
-	for _, l := range lower(labels) {
+	for _, l := range Labels(labels) {
 		p.labels[l] = struct{}{}
 	}
 	p.size = len(p.labels)
+	p.repositories = CompileRepositories(p.Repositories)
 	p.Scope.Host, p.Scope.Path = strings.ToLower(p.Scope.Host), strings.ToLower(p.Scope.Path)
 	return p
 }
@@ -112,11 +116,11 @@ const (
 // visible reports whether the runner group of a pool, by its index, may be used by the job's repository; it is only asked
 // about pools that would do otherwise.
 func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
-	asked := lower(job.Labels)
+	asked := Labels(job.Labels)
 	best := -1
 	for i := range pools {
 		p := &pools[i]
-		if !p.Covers(job) || !p.bears(asked) || (best >= 0 && compare(p, &pools[best]) > 0) || visible(i) == Hidden {
+		if !p.Has(asked) || !p.Covers(job) || (best >= 0 && Compare(p, &pools[best]) > 0) || visible(i) == Hidden {
 			continue
 		}
 		best = i
@@ -126,7 +130,7 @@ func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 
 // Covers reports whether a repository's events concern a pool, by its scope and by the repositories it is bound to.
 func (p *Pool) Covers(job Job) bool {
-	return p.Scope.Covers(job) && AnyGlob(p.Repositories, job.Repository)
+	return p.Scope.Covers(job) && p.repositories.AnyRepository(job.Repository)
 }
 
 // Covers reports whether a job's repository is in the scope.
@@ -147,9 +151,10 @@ func (s Scope) Covers(job Job) bool {
 }
 
 // Bears reports whether the pool's runners have all labels, whatever their case. A job that asks for none is for no pool.
-func (p *Pool) Bears(labels []string) bool { return p.bears(lower(labels)) }
+func (p *Pool) Bears(labels []string) bool { return p.Has(Labels(labels)) }
 
-func (p *Pool) bears(asked []string) bool {
+// Has is Bears for labels as Labels returns them.
+func (p *Pool) Has(asked []string) bool {
 	for _, l := range asked {
 		if _, ok := p.labels[l]; !ok {
 			return false
@@ -158,7 +163,11 @@ func (p *Pool) bears(asked []string) bool {
 	return len(asked) > 0
 }
 
-func lower(labels []string) []string {
+// Labels returns the labels of the pool's runners, in lower case.
+func (p *Pool) Labels() iter.Seq[string] { return maps.Keys(p.labels) }
+
+// Labels returns labels as they are compared: in lower case, without those that are empty.
+func Labels(labels []string) []string {
 	all := make([]string, 0, len(labels))
 	for _, l := range labels {
 		if l = strings.ToLower(strings.TrimSpace(l)); l != "" {
@@ -168,16 +177,16 @@ func lower(labels []string) []string {
 	return all
 }
 
-// compare says which of two pools that would do comes first. As both have all labels that are asked for, the fewest labels beyond
+// Compare says which of two pools that would do comes first. As both have all labels that are asked for, the fewest labels beyond
 // those are the fewest labels.
-func compare(a, b *Pool) int {
+func Compare(a, b *Pool) int {
 	if c := rank(a, b); c != 0 {
 		return c
 	}
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// rank is compare as far as what is declared decides.
+// rank is Compare as far as what is declared decides.
 func rank(a, b *Pool) int {
 	return cmp.Or(
 		first(!a.Resting, !b.Resting),

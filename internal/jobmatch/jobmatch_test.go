@@ -34,6 +34,7 @@ func registered(labels []string) []string {
 
 func with(p Pool, change func(*Pool)) Pool {
 	change(&p)
+	p.repositories = CompileRepositories(p.Repositories)
 	return p
 }
 
@@ -185,8 +186,60 @@ func TestGlob(t *testing.T) {
 		if got := Glob(tc.pattern, tc.text); got != tc.want {
 			t.Errorf("Glob(%q, %q) = %v", tc.pattern, tc.text, got)
 		}
-		if got := GlobAll(tc.pattern, tc.text); got != tc.unbounded {
-			t.Errorf("GlobAll(%q, %q) = %v", tc.pattern, tc.text, got)
+		if got := CompileNames([]string{tc.pattern}).Any(tc.text); got != tc.unbounded {
+			t.Errorf("as a name, %q matches %q: %v", tc.pattern, tc.text, got)
 		}
 	}
+}
+
+// The patterns that once took as many steps as their length multiplied by the text's look at each character once.
+func TestAComparisonIsLinear(t *testing.T) {
+	looked := 0
+	cut = func(text, wanted string) (string, string, bool) {
+		before, after, found := strings.Cut(text, wanted)
+		looked += len(before) + len(wanted)
+		return before, after, found
+	}
+	defer func() { cut = strings.Cut }()
+	for _, pattern := range []string{
+		strings.Repeat("*a", 200) + "*b", "*" + strings.Repeat("a", 500) + "b*", "*" + strings.Repeat("a", 500) + "b", strings.Repeat("*a", 512) + "*ab*", strings.Repeat("*", 1000) + "b*",
+	} {
+		text := strings.Repeat("a", 1024)
+		looked = 0
+		if CompileNames([]string{pattern}).Any(text) || Glob(pattern, text) {
+			t.Errorf("%.20q matches", pattern)
+		}
+		if most := 3 * (len(text) + len(pattern)); looked > most { // in two comparisons
+			t.Errorf("%.20q of %d characters: %d characters were looked at, want %d at most", pattern, len(pattern), looked, most)
+		}
+	}
+}
+
+// What patterns mean is what it is when each * is tried with each number of characters.
+func FuzzPatterns(f *testing.F) {
+	for _, seed := range [][2]string{{"acme/*", "acme/web"}, {"*a*b", "xaab"}, {"**/", "a/"}, {"", ""}, {"*/*", "/"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if len(pattern) > 12 || len(text) > 24 {
+			return
+		}
+		if got, want := Glob(pattern, text), tried(pattern, text, "/"); got != want {
+			t.Errorf("Glob(%q, %q) = %v", pattern, text, got)
+		}
+		if got, want := CompileNames([]string{pattern}).Any(text), tried(pattern, text, ""); got != want {
+			t.Errorf("as a name, %q matches %q: %v", pattern, text, got)
+		}
+	})
+}
+
+// tried compares by trying everything.
+func tried(pattern, text, stop string) bool {
+	if pattern == "" {
+		return text == ""
+	}
+	if pattern[0] != '*' {
+		return text != "" && text[0] == pattern[0] && tried(pattern[1:], text[1:], stop)
+	}
+	return tried(pattern[1:], text, stop) || text != "" && text[:1] != stop && tried(pattern, text[1:], stop)
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ import (
 // maxMessage bounds condition and event messages, in bytes: the API server takes
 // 32 KiB in a condition and 1 KiB in an event's note.
 const (
-	maxConditionMessage = 8 << 10
+	maxConditionMessage = v1alpha1.MaxStatusText
 	maxEventNote        = 1000
 )
 
@@ -70,6 +71,8 @@ type Reporter struct {
 	Gathered *Gathered
 	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
 	Written *Written
+	// Now is the clock that conditions change by; this machine's if nil.
+	Now func() time.Time
 }
 
 // Attempt is one reconciliation of an object under way.
@@ -144,8 +147,12 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 }
 
 // Save writes the status if it differs from the one read or last saved. An object
-// that is gone is not an error.
+// that is gone is not an error. Texts beyond the maximum that the API server takes are cut.
 func (a *Attempt) Save(ctx context.Context) error {
+	status := reflect.ValueOf(a.obj).Elem().FieldByName("Status").Addr().Interface()
+	wording.Texts(status, func(text reflect.Value, _ reflect.StructField) {
+		text.SetString(wording.Truncate(text.String(), v1alpha1.MaxStatusText))
+	})
 	if equality.Semantic.DeepEqual(a.saved, a.obj) {
 		return nil
 	}
@@ -221,13 +228,16 @@ func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
 }
 
 // keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
-// it is wrong must not be lost by it.
+// it is wrong must not be lost by it. Others changed now.
 func (a *Attempt) keepBeginnings() {
 	is := slices.Clone(a.obj.GetConditions())
 	for i := range is {
 		was := conditions.Get(a.before, is[i].Type)
-		if was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason {
+		switch {
+		case was != nil && was.Status == is[i].Status && was.Reason == is[i].Reason:
 			is[i].LastTransitionTime = was.LastTransitionTime
+		case a.reporter.Now != nil:
+			is[i].LastTransitionTime = metav1.NewTime(a.reporter.Now().UTC().Truncate(time.Second))
 		}
 	}
 	a.obj.SetConditions(is)

@@ -349,3 +349,24 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
+
+// What reads conditions compares their times with those of objects, which are the API server's: this machine's clock may be another.
+func TestConditionsChangeByTheReportersClock(t *testing.T) {
+	b, now := newBench(t), time.Unix(1_000_000, 0)
+	b.reporter.Now = func() time.Time { return now }
+	for i, step := range []struct {
+		outcome error
+		since   time.Time
+	}{
+		{nil, now}, {nil, now}, {kube.Stall(v1alpha1.InvalidSpecReason, "no"), now.Add(2 * time.Hour)}, {kube.Stall(v1alpha1.InvalidSpecReason, "never"), now.Add(2 * time.Hour)},
+	} {
+		pool := b.pool(t)
+		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{Message: "listening"}, step.outcome); err != nil {
+			t.Fatal(err)
+		}
+		if ready := conditions.Get(b.pool(t), v1alpha1.ReadyCondition); !ready.LastTransitionTime.Time.Equal(step.since) {
+			t.Errorf("%d: %s since %s, want %s", i, ready.Status, ready.LastTransitionTime, step.since)
+		}
+		now = now.Add(time.Hour)
+	}
+}

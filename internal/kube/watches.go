@@ -4,18 +4,25 @@
 package kube
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"path"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // restartInterval is the least time between two restarts of the watches of a resource.
 const restartInterval = 30 * time.Second
 
 // Watches restarts watches that deliver nothing although requests work. client-go notices a broken connection, but not a proxy or an API
-// server that keeps the stream open and stays silent. The zero value is ready to use once Now is set.
+// server that keeps the stream open and stays silent. It also has client-go list objects again whose resource versions went back. The zero value
+// is ready to use once Now is set.
 type Watches struct {
 	Now func() time.Time
 
@@ -27,8 +34,14 @@ type Watches struct {
 // Wrap returns a transport that keeps track of the watches that go through it.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		isWatch, since := r.URL.Query().Get("watch") != "", r.URL.Query().Get("resourceVersion")
+		if isWatch && since != "" && since != "0" {
+			if expired, err := wentBack(next, r, since); err != nil || expired != nil {
+				return expired, err
+			}
+		}
 		answer, err := next.RoundTrip(r)
-		if err != nil || answer.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" {
+		if err != nil || answer.StatusCode != http.StatusOK || !isWatch {
 			return answer, err
 		}
 		body := &watchBody{ReadCloser: answer.Body, watches: w}
@@ -41,6 +54,35 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 		answer.Body = body
 		return answer, nil
 	})
+}
+
+// wentBack asks for the current resource version before a watch is resumed at one. After etcd was restored from a backup, it is lower: the API
+// server would accept the watch and deliver nothing until it is reached again. Then the answer to the watch is that its version has expired, so
+// that client-go lists all objects again. Otherwise the answer is nil.
+func wentBack(next http.RoundTripper, watch *http.Request, since string) (expired *http.Response, err error) {
+	list := watch.Clone(watch.Context())
+	list.URL.RawQuery = "limit=1"
+	list.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	answer, err := next.RoundTrip(list)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	var now struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+	}
+	if answer.StatusCode != http.StatusOK || json.NewDecoder(answer.Body).Decode(&now) != nil {
+		return nil, nil // the watch tells what is wrong
+	}
+	if order, err := resourceversion.CompareResourceVersion(now.Metadata.ResourceVersion, since); err != nil || order >= 0 {
+		return nil, nil
+	}
+	status := apierrors.NewResourceExpired("resource versions went back").Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	text, err := json.Marshal(status)
+	return &http.Response{
+		StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: watch,
+	}, err
 }
 
 // Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last event that they delivered.

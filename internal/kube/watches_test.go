@@ -4,11 +4,15 @@
 package kube_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -56,5 +60,31 @@ func TestASilentWatchIsRestarted(t *testing.T) {
 	case err := <-pods:
 		t.Errorf("the watch of pods ended, too: %v", err)
 	default:
+	}
+}
+
+// After a restore of etcd, a watch is not resumed at a version that the API server has yet to reach.
+func TestAWatchOfVersionsThatWentBackExpires(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"50"}}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c := &http.Client{Transport: (&kube.Watches{Now: time.Now}).Wrap(http.DefaultTransport)}
+	for since, want := range map[string]int{"": 200, "0": 200, "9": 200, "50": 200, "51": 410, "100": 410} {
+		answer, err := c.Get(server.URL + "/api/v1/pods?watch=true&resourceVersion=" + since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != want || err != nil {
+			t.Errorf("since %q: %d, %v", since, answer.StatusCode, err)
+		}
+		status := &metav1.Status{}
+		if want == http.StatusGone && (json.Unmarshal(text, status) != nil || !apierrors.IsResourceExpired(&apierrors.StatusError{ErrStatus: *status})) {
+			t.Errorf("since %q: %s", since, text)
+		}
 	}
 }

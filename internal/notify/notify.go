@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
@@ -29,11 +30,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/internal/meter"
+	"github.com/corral-dev/corral/internal/share"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
-	// queueLength is how many events wait at most; those beyond are dropped.
+	// queueLength is how many events wait at most, a quarter of them of one namespace; those beyond are dropped.
 	queueLength = 1000
 	// timeout of one attempt, as in Flux's own controllers.
 	timeout = 5 * time.Second
@@ -76,11 +78,14 @@ type Options struct {
 	Backoff time.Duration
 }
 
-// Poster posts events one after the other, in the order in which they came.
+// Poster posts events one after the other: those of a namespace in the order in which they came, and one of each namespace in turn.
 type Poster struct {
 	options Options
 	client  *http.Client
-	queue   chan eventv1.Event
+
+	mu      sync.Mutex
+	queue   *share.Map[*eventv1.Event, struct{}]
+	waiting chan struct{} // has an entry when events may wait
 }
 
 // New makes a Poster, to be added to a manager.
@@ -92,7 +97,8 @@ func New(o Options) (*Poster, error) {
 	o.Backoff = cmp.Or(o.Backoff, time.Second)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Poster{
-		options: o, queue: make(chan eventv1.Event, queueLength),
+		options: o, waiting: make(chan struct{}, 1),
+		queue:  share.New[*eventv1.Event, struct{}](queueLength, func(string, *eventv1.Event) { posts.WithLabelValues(leftOut).Inc() }),
 		client: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: timeout, CheckRedirect: stay},
 	}, nil
 }
@@ -104,7 +110,7 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	if err != nil || involved.Namespace == "" {
 		return
 	}
-	event := eventv1.Event{
+	event := &eventv1.Event{
 		InvolvedObject: *involved, Severity: eventv1.EventSeverityInfo, Timestamp: metav1.NewTime(p.options.Now()),
 		Message: wording.Truncate(message, maxMessage), Reason: reason, Metadata: withAnnotations(metadata, object.GetAnnotations()),
 		ReportingController: controllerName, ReportingInstance: p.options.Instance,
@@ -112,10 +118,14 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	if eventType == corev1.EventTypeWarning {
 		event.Severity = eventv1.EventSeverityError
 	}
-	select {
-	case p.queue <- event:
-	default:
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.queue.Put(involved.Namespace, event, struct{}{}) {
 		posts.WithLabelValues(leftOut).Inc()
+	}
+	select {
+	case p.waiting <- struct{}{}:
+	default:
 	}
 }
 
@@ -140,7 +150,9 @@ func (p *Poster) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case event := <-p.queue:
+		case <-p.waiting:
+		}
+		for event := p.next(); event != nil && ctx.Err() == nil; event = p.next() {
 			result, err := p.deliver(ctx, event)
 			posts.WithLabelValues(result).Inc()
 			if err != nil && ctx.Err() == nil {
@@ -151,8 +163,16 @@ func (p *Poster) Start(ctx context.Context) error {
 	}
 }
 
+// next takes the event that is to be posted next; nil if there is none.
+func (p *Poster) next() *eventv1.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	event, _, _ := p.queue.Take()
+	return event
+}
+
 // deliver posts an event, a few times if the receiver can't be reached or is at fault.
-func (p *Poster) deliver(ctx context.Context, event eventv1.Event) (result string, err error) {
+func (p *Poster) deliver(ctx context.Context, event *eventv1.Event) (result string, err error) {
 	body, err := json.Marshal(event)
 	if err != nil {
 		return failed, fmt.Errorf("encoding an event: %w", err)

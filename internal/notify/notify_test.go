@@ -184,8 +184,42 @@ func TestNobodyWaitsForAReceiver(t *testing.T) {
 	for range 1100 {
 		p.Notify(source(), corev1.EventTypeNormal, "Succeeded", "fine", nil)
 	}
-	if got := count(t, "dropped") - before; got != 100 {
-		t.Errorf("%v were dropped, want 100", got)
+	if got := count(t, "dropped") - before; got != 850 {
+		t.Errorf("%v were dropped, want 850: a namespace has a quarter of the places", got)
+	}
+}
+
+// However many events there are about one namespace, those about another are posted, and in turn with them.
+func TestEventsOfOneNamespaceLeaveRoomForOthers(t *testing.T) {
+	r := &receiver{posts: make(chan post, 2000), answers: make(chan int)}
+	server := httptest.NewServer(r)
+	defer server.Close()
+	p := poster(t, server.URL)
+	for range 1100 {
+		p.Notify(source(), corev1.EventTypeNormal, "Succeeded", "fine", nil)
+	}
+	other := source()
+	other.Namespace = "other"
+	before := count(t, "dropped")
+	for _, reason := range []string{"First", "Second"} {
+		p.Notify(other, corev1.EventTypeNormal, reason, "fine", nil)
+	}
+	if got := count(t, "dropped") - before; got != 0 {
+		t.Errorf("%v were dropped", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Start(ctx) }()
+	var got []string
+	for range 4 {
+		got = append(got, r.next(t).event.Reason)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"Succeeded", "First", "Succeeded", "Second"}, got); diff != "" {
+		t.Errorf("posted (-want +got):\n%s", diff)
 	}
 }
 

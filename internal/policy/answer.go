@@ -13,9 +13,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxText bounds each text of an answer, in bytes; what is longer is cut.
@@ -235,16 +236,9 @@ func (e *element) reason() string {
 	return reason
 }
 
-// clean makes a text fit to be told: valid, and not too long.
+// clean makes a text fit to be told: valid UTF-8, and not too long. Rules can make texts of any bytes.
 func clean(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText]
-		for !utf8.RuneStart(text[len(text)-1]) {
-			text = text[:len(text)-1]
-		}
-		text = text[:len(text)-1] + "…"
-	}
-	return strings.ToValidUTF8(text, "\uFFFD")
+	return wording.Truncate(strings.ToValidUTF8(text, "\uFFFD"), maxText)
 }
 
 // earliest returns the first of the times that is after now; the zero time if none is.

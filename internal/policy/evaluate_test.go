@@ -4,12 +4,15 @@
 package policy
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -235,15 +238,16 @@ func TestWhatIsNotThePolicysFaultIsNotCharged(t *testing.T) {
 // A guard rail goes on to deny what gives it more to say than fits, or what has it say something that is none.
 func TestADenialIsNotLostInWhatElseIsSaid(t *testing.T) {
 	for name, text := range map[string]string{
-		"too many warnings":  "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",
-		"too many denials":   "deny contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\n",
-		"an empty one first": "deny contains x if x := substring(input.pool.name, 0, 0)\ndeny contains \"no\"\n",
-		"an empty message":   "deny contains \"no\"\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
+		"too many warnings":      "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",
+		"too many denials":       "deny contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\n",
+		"an empty one first":     "deny contains x if x := substring(input.pool.name, 0, 0)\ndeny contains \"no\"\n",
+		"bytes that no text has": "deny contains base64.decode(\"" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0x80}, 2*maxText)) + "\")\n",
+		"an empty message":       "deny contains \"no\"\ndeny contains x if x := substring(input.pool.name, 0, 0)\n",
 	} {
 		remote, _ := away(t, namespaced("package corral.template\n"+text))
 		for where, p := range map[string]*Policy{"here": load(t, namespaced("package corral.template\n"+text)), "elsewhere": remote} {
 			got := NewSet(p).For(pool()).Template(t.Context(), TemplateInput{Pool: pool(), Pod: json.RawMessage(`{}`)})
-			if len(got.Denials) == 0 || len(p.Quarantined()) > 0 {
+			if len(got.Denials) == 0 || len(p.Quarantined()) > 0 || !utf8.ValidString(got.Denials[0].Message) {
 				t.Errorf("%s, %s: %d denials, failures %v", name, where, len(got.Denials), got.Failures)
 			}
 		}

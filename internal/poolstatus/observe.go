@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -55,8 +56,24 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	}
 	o.HasPod, o.PodCreatedAt, o.ScheduledAt = true, pod.CreationTimestamp.Time, scheduledAt(pod)
 	observePod(&o, pod, r.Persists(), now)
+	o.StartedAt = plausible(o.StartedAt, r.Status.StartedAt, latest(o.PodCreatedAt, o.ScheduledAt), now)
+	o.EndedAt = plausible(o.EndedAt, nil, o.StartedAt, now)
 	o.Removed = !pod.DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero()
 	return o
+}
+
+// plausible returns when something happened for which a node gives a time. The clock of a node may be wrong, and would end runners too early or
+// too late: what is recorded already counts, and a time before something that came first, or in the future, is replaced by now.
+func plausible(byNode time.Time, known *metav1.Time, least, now time.Time) time.Time {
+	switch {
+	case byNode.IsZero():
+		return byNode
+	case known != nil:
+		return known.Time
+	case byNode.Before(least), byNode.After(now):
+		return now
+	}
+	return byNode
 }
 
 // mark is a job on the pod of the runner that has it.
@@ -120,7 +137,7 @@ func observeSchedule(o *Observation, pod *corev1.Pod) {
 	}
 	o.Cause = v1alpha1.CauseUnschedulable
 	if isForClaim(pod, o.EndReason) {
-		o.Cause, o.StuckSince = v1alpha1.CauseCache, since
+		o.Cause, o.StuckSince = v1alpha1.CauseCache, latest(since, o.PodCreatedAt) // the scheduler's clock may be behind
 	}
 }
 

@@ -154,3 +154,48 @@ func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersText(t *testing.T) 
 		}
 	}
 }
+
+// The clock of a node, or of the scheduler, may be wrong by an hour: what they say happened counts from when it was first seen.
+func TestTimesByAnotherClock(t *testing.T) {
+	now := time.Unix(100_000, 0)
+	created, recorded := now.Add(-5*time.Minute), now.Add(-30*time.Second)
+	for _, wrong := range []time.Duration{0, -time.Hour, -time.Minute, time.Hour} {
+		at := metav1.Time{Time: now.Add(wrong)}
+		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}
+		ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: at, FinishedAt: at}}
+		unscheduled := corev1.PodCondition{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, LastTransitionTime: at, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+		}
+		for name, tc := range map[string]struct {
+			state     corev1.ContainerState
+			condition corev1.PodCondition
+			known     bool // the status has the start
+			want      v1alpha1.RunnerState
+			since     time.Time
+			until     time.Duration
+		}{
+			"started":        {state: running, want: v1alpha1.RunnerIdle, since: now},
+			"known to run":   {state: running, known: true, want: v1alpha1.RunnerIdle, since: recorded},
+			"ended":          {state: ended, known: true, want: v1alpha1.RunnerFinished, since: now, until: poolstatus.Settle},
+			"ended at once":  {state: ended, want: v1alpha1.RunnerFinished, since: now, until: poolstatus.Settle},
+			"has no node":    {condition: unscheduled, want: v1alpha1.RunnerPending, since: now, until: poolstatus.ClaimDeadline},
+			"no pod has run": {want: v1alpha1.RunnerPending, since: now, until: 10 * time.Minute},
+		} {
+			t.Run(name+" "+wrong.String(), func(t *testing.T) {
+				r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Time{Time: now}}}
+				pod := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Time{Time: now}, Annotations: map[string]string{v1alpha1.CacheClaimAnnotation: "claim"}},
+					Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{tc.condition}, ContainerStatuses: []corev1.ContainerStatus{{Name: v1alpha1.RunnerContainerName, State: tc.state}}},
+				}
+				if tc.known {
+					r.CreationTimestamp, pod.CreationTimestamp, r.Status.StartedAt = metav1.Time{Time: created}, metav1.Time{Time: created}, &metav1.Time{Time: recorded}
+				}
+				got := poolstatus.Assess(poolstatus.Observe(r, pod, 10*time.Minute, now), now)
+				isLater := tc.condition.Type != "" && wrong > 0 // a claim is given up later if the scheduler's clock is ahead, within the startup deadline
+				if got.State != tc.want || !got.Since.Equal(tc.since) || tc.until != 0 && !isLater && got.Until.Sub(now) != tc.until || got.Until.Sub(now) > 10*time.Minute {
+					t.Errorf("%s since %s, until %s", got.State, got.Since, got.Until)
+				}
+			})
+		}
+	}
+}

@@ -110,7 +110,9 @@ func TestAPersistentRunnerIsObserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := persistent()
-			r.Status.Job = tc.job
+			if r.Status.Job = tc.job; tc.now > 5 {
+				r.Status.StartedAt = new(at(5))
+			}
 			if tc.phase == "" {
 				tc.phase = corev1.PodRunning
 			}

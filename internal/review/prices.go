@@ -4,17 +4,13 @@
 package review
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path"
 	"slices"
 	"strings"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -101,13 +97,14 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes)}}
 	}
 	p := &Prices{file: file}
-	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(p); err != nil && !errors.Is(err, io.EOF) {
-		return nil, yamlProblems(file, err)
+	content := map[string]any{}
+	for _, into := range []any{p, &content} {
+		if err := yamldoc.Strict(data, into); err != nil {
+			return nil, yamlProblems(file, err)
+		}
 	}
 	p.HoursPerMonth = cmp.Or(p.HoursPerMonth, hoursPerMonth)
-	p.index(data)
+	p.index(data, content)
 	faults := p.check()
 	for i := range faults {
 		f := &faults[i]
@@ -128,9 +125,7 @@ func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 }
 
 // index keeps the file as an object with places, for what differs.
-func (p *Prices) index(data []byte) {
-	content := map[string]any{}
-	_ = yamlv3.Unmarshal(data, &content) // Decode told what is wrong
+func (p *Prices) index(data []byte, content map[string]any) {
 	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
 	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
 	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })

@@ -46,6 +46,7 @@ var ranks = map[string]rank{
 	v1alpha1.ServiceAccountMissingReason: {Error, "a ServiceAccount is missing", 0, ""},
 	v1alpha1.CacheUnavailableReason:      {Error, "runners wait for a cache", 0, ""},
 
+	v1alpha1.DeletionRefusedReason:      {Warning, "the API server refuses to delete runners", 0, ""},
 	v1alpha1.PolicyFailedReason:         {Warning, "policies fail, and what they decided last holds", 0, ""},
 	v1alpha1.PolicyInvalidReason:        {Warning, "a policy can't be loaded", 0, ""},
 	v1alpha1.RolledBackReason:           {Warning, "an update was rolled back", 0, ""},

@@ -17,9 +17,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // Events that are decoded. Others are answered and dropped.
@@ -40,11 +41,10 @@ const (
 	MaxBody = 25 << 20
 	// MaxLabels is how many labels a job may have.
 	MaxLabels = 100
-	// MaxLabel is how many bytes a label may have.
-	MaxLabel = 256
-	// maxName is the most bytes of a name by which something is found.
-	maxName = 1024
 )
+
+// bounds of a body. A push has at most 2,048 commits, with the names of their files.
+var bounds = github.Bounds{Bytes: MaxBody, List: 10_000, Inner: 10_000, Values: 1_000_000, Text: MaxBody}
 
 // Delivery is an event of GitHub as far as it is used.
 type Delivery struct {
@@ -58,7 +58,7 @@ type Delivery struct {
 	Action string
 	// Identity says which event it is, by what it is about: the GUID isn't signed, so the same event may come under another one. "" for
 	// workflow_job, whose jobs have ids, and where GitHub doesn't tell enough.
-	Identity string
+	Identity string `most:"1024"`
 	// Happened is when it did, as far as GitHub tells; not of a workflow_job.
 	Happened time.Time
 	// At is when it was received, or delivered where it was read through the API.
@@ -66,20 +66,21 @@ type Delivery struct {
 	// Repository that it is about.
 	Repository Repository
 	// Organization by its login and Enterprise by its slug that the repository is in; "" if it isn't.
-	Organization, Enterprise string
+	Organization string `most:"39"`
+	Enterprise   string
 	// Job of a workflow_job.
 	Job *WorkflowJob
 	// CheckRun of a check_run.
 	CheckRun *CheckRun
 	// Branch that is pushed to, "" for tags and deletions; or that a pull request is to be merged into.
-	Branch string
+	Branch string `most:"255"`
 }
 
 // Repository is one on GitHub.
 type Repository struct {
 	ID int64
 	// FullName is OWNER/NAME.
-	FullName string
+	FullName string `most:"140"`
 	// OwnerType is User or Organization.
 	OwnerType string
 }
@@ -90,7 +91,8 @@ type WorkflowJob struct {
 	// Status is queued, waiting, in_progress or completed; Conclusion is "" until then.
 	Status, Conclusion string
 	// Name, Workflow and Branch say which job it is.
-	Name, Workflow, Branch string
+	Name, Workflow string `cut:"1024"`
+	Branch         string `cut:"255"`
 	// Labels that it asks for: at most MaxLabels.
 	Labels []string
 	// Runner that it has; 0 and "" while it has none.
@@ -104,7 +106,7 @@ type WorkflowJob struct {
 
 // CheckRun is a check run as an event tells of it.
 type CheckRun struct {
-	Name string
+	Name string `cut:"1024"`
 	// Status is queued, in_progress or completed.
 	Status string
 }
@@ -201,8 +203,8 @@ func Parse(event string, body []byte) (Delivery, error) {
 	if !IsDecoded(event) {
 		return Delivery{}, fmt.Errorf("%w: events of this name aren't used", ErrBadEvent)
 	}
-	if len(body) > MaxBody {
-		return Delivery{}, fmt.Errorf("%w: %d bytes, above %d", ErrBadEvent, len(body), MaxBody)
+	if err := bounds.Check(body); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
 	}
 	p := payload{}
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -213,6 +215,9 @@ func Parse(event string, body []byte) (Delivery, error) {
 		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
 	}
 	if err := d.setSubject(&p); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
+	}
+	if _, err := github.Fit(&d); err != nil {
 		return Delivery{}, fmt.Errorf("%w: %w", ErrBadEvent, err)
 	}
 	return d, nil
@@ -233,10 +238,7 @@ func (d *Delivery) setPlace(p *payload) error {
 	if p.Enterprise != nil {
 		d.Enterprise = p.Enterprise.Slug
 	}
-	return bounded(
-		field{"action", d.Action}, field{"repository.full_name", d.Repository.FullName}, field{"repository.owner.type", d.Repository.OwnerType},
-		field{"organization.login", d.Organization}, field{"enterprise.slug", d.Enterprise},
-	)
+	return nil
 }
 
 // setSubject says what happened to what.
@@ -249,7 +251,8 @@ func (d *Delivery) setSubject(p *payload) error {
 	case PullRequestEvent:
 		return d.setPullRequest(p)
 	default:
-		return d.setPush(p)
+		d.setPush(p)
+		return nil
 	}
 }
 
@@ -258,7 +261,7 @@ func (d *Delivery) setCheckRun(p *payload) error {
 	if c == nil {
 		return errors.New("check_run is missing")
 	}
-	d.CheckRun = &CheckRun{Name: cut(c.Name), Status: c.Status}
+	d.CheckRun = &CheckRun{Name: c.Name, Status: c.Status}
 	// Only these two happen once; of others, such as rerequested, GitHub doesn't tell when.
 	switch d.Action {
 	case "created":
@@ -267,7 +270,7 @@ func (d *Delivery) setCheckRun(p *payload) error {
 		d.Happened = c.CompletedAt.Time
 	}
 	d.identify(c.ID != 0 && !d.Happened.IsZero(), c.ID, d.Happened.Unix())
-	return bounded(field{"check_run.status", c.Status})
+	return nil
 }
 
 func (d *Delivery) setPullRequest(p *payload) error {
@@ -277,16 +280,15 @@ func (d *Delivery) setPullRequest(p *payload) error {
 	}
 	d.Branch, d.Happened = r.Base.Ref, r.UpdatedAt.Time
 	d.identify(r.ID != 0 && !d.Happened.IsZero(), r.ID, d.Happened.Unix())
-	return bounded(field{"pull_request.base.ref", d.Branch})
+	return nil
 }
 
-func (d *Delivery) setPush(p *payload) error {
+func (d *Delivery) setPush(p *payload) {
 	if branch, ok := strings.CutPrefix(p.Ref, "refs/heads/"); ok && !p.Deleted {
 		d.Branch = branch
 	}
 	d.Happened = p.Repository.PushedAt.Time
 	d.identify(p.After != "" && !d.Happened.IsZero(), p.Ref, p.Before, p.After, d.Happened.Unix())
-	return bounded(field{"ref", p.Ref}, field{"before", p.Before}, field{"after", p.After})
 }
 
 // identify sets the identity, if what it is made of is known.
@@ -303,46 +305,13 @@ func (d *Delivery) setJob(j *job) error {
 	if len(j.Labels) > MaxLabels {
 		return fmt.Errorf("workflow_job.labels has %d entries, above %d", len(j.Labels), MaxLabels)
 	}
-	for i, label := range j.Labels {
-		if len(label) > MaxLabel {
-			return fmt.Errorf("workflow_job.labels[%d] has %d bytes, above %d", i, len(label), MaxLabel)
-		}
-	}
 	d.Job = &WorkflowJob{
 		ID: j.ID, RunID: j.RunID, Status: j.Status, Conclusion: j.Conclusion,
-		Name: cut(j.Name), Workflow: cut(j.WorkflowName), Branch: cut(j.HeadBranch), Labels: j.Labels,
+		Name: j.Name, Workflow: j.WorkflowName, Branch: j.HeadBranch, Labels: j.Labels,
 		RunnerID: j.RunnerID, RunnerName: j.RunnerName, RunnerGroupID: j.RunnerGroupID, RunnerGroup: j.RunnerGroupName,
 		CreatedAt: j.CreatedAt, StartedAt: j.StartedAt, CompletedAt: j.CompletedAt,
 	}
-	return bounded(
-		field{"workflow_job.status", j.Status}, field{"workflow_job.conclusion", j.Conclusion},
-		field{"workflow_job.runner_name", j.RunnerName}, field{"workflow_job.runner_group_name", j.RunnerGroupName},
-	)
-}
-
-// field is a name and where it is in an event.
-type field struct{ path, name string }
-
-// bounded refuses names that GitHub wouldn't give.
-func bounded(fields ...field) error {
-	for _, f := range fields {
-		if len(f.name) > maxName {
-			return fmt.Errorf("%s has %d bytes, above %d", f.path, len(f.name), maxName)
-		}
-	}
 	return nil
-}
-
-// cut shortens a text that people wrote, as those may be as long as they like.
-func cut(text string) string {
-	if len(text) <= maxName {
-		return text
-	}
-	end := maxName
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }
 
 // explainJSON says what is wrong with a body without repeating any of it.

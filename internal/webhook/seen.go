@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/share"
 )
 
 const (
-	// seenMost is half of how many events are remembered, and seenFor half of how long at most.
-	seenMost = 16384
-	seenFor  = 5 * time.Minute
+	// seenMost is how many events are remembered, of one namespace a quarter at most, and seenFor is how long.
+	seenMost = 65536
+	seenFor  = 10 * time.Minute
 	// quietFor is the time between two lines of the log for one kind of refusal.
 	quietFor = 10 * time.Second
 )
@@ -23,7 +25,7 @@ const (
 // too, and unlike the GUID nobody else can put it on something else.
 type seen struct {
 	mu    sync.Mutex
-	known generations[sighting, struct{}]
+	known *share.Map[sighting, time.Time] // when they were taken
 }
 
 // sighting stands for an event of a connection. It has no pointers, so tens of thousands of them cost next to nothing.
@@ -35,20 +37,20 @@ func sightingOf(connection types.NamespacedName, signature [signatureSize]byte) 
 }
 
 func newSeen() *seen {
-	return &seen{known: generations[sighting, struct{}]{most: seenMost, lasts: seenFor}}
+	return &seen{known: share.New[sighting, time.Time](seenMost, nil)}
 }
 
-func (s *seen) has(event sighting, now time.Time) bool {
+func (s *seen) has(namespace string, event sighting, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.known.get(event, now)
-	return ok
+	at, ok := s.known.Get(namespace, event)
+	return ok && now.Sub(at) < seenFor
 }
 
-func (s *seen) add(event sighting, now time.Time) {
+func (s *seen) add(namespace string, event sighting, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.put(event, struct{}{}, now)
+	s.known.Push(namespace, event, now)
 }
 
 // quiet keeps a flood out of the log.

@@ -259,7 +259,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 		return s.pass(d, body.Bytes())
 	}
 	this := sightingOf(d.connection, d.claimed)
-	if s.seen.has(this, d.began) {
+	if s.seen.has(d.connection.Namespace, this, d.began) {
 		return answer{result: duplicate, status: http.StatusAccepted, text: "This event was taken before."}
 	}
 	payload, err := payloadOf(d.Header.Get("Content-Type"), body.Bytes())
@@ -274,7 +274,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	if err := s.Tracker.Accept(d.Context(), event); err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't take events yet.", retry: retryAfter}
 	}
-	s.seen.add(this, d.began)
+	s.seen.add(d.connection.Namespace, this, d.began)
 	events.WithLabelValues(d.connection.Namespace, d.connection.Name, d.event).Inc()
 	return answer{result: accepted, status: http.StatusAccepted, text: "taken"}
 }

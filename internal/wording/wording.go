@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -49,6 +50,29 @@ func TruncateRunes(text string, most int) string {
 		return ""
 	}
 	return string([]rune(text)[:most-1]) + dots
+}
+
+// Texts visits the texts of a value, given by its pointer, with the field that each is in. Fields that aren't exported and maps are left out.
+func Texts(value any, visit func(text reflect.Value, of reflect.StructField)) {
+	visitTexts(reflect.ValueOf(value).Elem(), reflect.StructField{}, visit)
+}
+
+func visitTexts(v reflect.Value, of reflect.StructField, visit func(text reflect.Value, of reflect.StructField)) {
+	switch kind := v.Kind(); {
+	case !v.CanSet():
+	case kind == reflect.String:
+		visit(v, of)
+	case kind == reflect.Pointer && !v.IsNil():
+		visitTexts(v.Elem(), of, visit)
+	case kind == reflect.Slice:
+		for i := range v.Len() {
+			visitTexts(v.Index(i), of, visit)
+		}
+	case kind == reflect.Struct:
+		for i := range v.NumField() {
+			visitTexts(v.Field(i), v.Type().Field(i), visit)
+		}
+	}
 }
 
 // FirstLine returns a text up to its first line feed.

@@ -212,7 +212,7 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 	switch {
 	case isOutOfMemory(stderr):
 		result = refused("compiling needs more than %d MiB of memory, the most that is allowed: %s", c.Limits.Memory>>20, advice)
-	case strings.Contains(stderr, "stack exceeds"):
+	case strings.Contains(stderr, stackExceeds):
 		result = refused("compiling recurses too deeply: %s", advice)
 	case strings.Contains(stderr, outOfCPUTime):
 		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
@@ -244,6 +244,9 @@ func split(stderr string) (places []string, rest string) {
 	}
 	return places, stderr
 }
+
+// stackExceeds is in the last words of Go's runtime about a recursion without an end.
+const stackExceeds = "stack exceeds"
 
 // isOutOfMemory knows the last words of Go's runtime, and of the race detector's.
 func isOutOfMemory(stderr string) bool {

@@ -185,8 +185,8 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 	return e.do(child, t, do)
 }
 
-// do lets a child do something. If that takes more than it may, the namespace asks nothing more for as long as it took, and
-// its next child comes last from the start.
+// do lets a child do something. If that takes more than it may, or makes the child crash, the namespace asks nothing more for as long as
+// it took. After an excess, its next child comes last from the start.
 func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 	child.namespace, child.onSlow = t.namespace, t.give
 	e.mu.Lock()
@@ -198,10 +198,13 @@ func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 	began := time.Now()
 	err := do(child)
 	var excess *policy.Excess
+	var crash *crashError
+	isExcess := errors.As(err, &excess)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if delete(e.greedy, t.namespace); errors.As(err, &excess) && e.limits.Ask.Usual > 0 {
-		e.greedy[t.namespace] = true
+	delete(e.greedy, t.namespace)
+	if e.limits.Ask.Usual > 0 && (isExcess || errors.As(err, &crash)) {
+		e.greedy[t.namespace] = isExcess
 		t.rest += time.Since(began)
 	}
 	return err

@@ -349,3 +349,27 @@ deny contains {"msg": m, "path": m, "remediation": m} if {
 		t.Errorf("denials are lost: %+v", answer.Failures)
 	}
 }
+
+// A fault of Corral or of OPA is reported as such. The policy is neither charged for it nor asked without a pause.
+func TestAPanicOfTheChildIsNotThePolicysExcess(t *testing.T) {
+	e := newEvaluator(t, 1)
+	q := policy.Question{Decision: policy.DecisionScaling, Namespace: "ci", Input: json.RawMessage(`{}`)}
+	began := 0
+	err := e.inTurn(t.Context(), "ci", "", func(child *process) error {
+		began++
+		_, err := child.request(t.Context(), evaluation{Program: "never loaded", Question: &q}, e.limits.Ask)
+		return err
+	})
+	var excess *policy.Excess
+	var crash *crashError
+	if errors.As(err, &excess) || !errors.As(err, &crash) || !strings.Contains(crash.message, "nil pointer") {
+		t.Errorf("got %v", err)
+	}
+	if began != 1 {
+		t.Errorf("asked %d times", began)
+	}
+	quiet := load(t, e, of("ci", "p", limits(honest)))
+	if got, kinds := ask(t, "ci", quiet); got != 7 || kinds != nil {
+		t.Errorf("asked for its max afterwards: %d, %v", got, kinds)
+	}
+}

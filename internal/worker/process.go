@@ -168,10 +168,19 @@ func (p *process) diedOf(ctx context.Context, most Limit) error {
 		return ctx.Err()
 	case isOutOfMemory(message):
 		return tooMuchMemory(most)
+	case strings.Contains(message, stackExceeds):
+		return &policy.Excess{Message: "it recurses too deeply: " + message}
 	case message != "":
-		return &policy.Excess{Message: "it ended the process that evaluates it: " + message}
+		return &crashError{message}
 	}
 	return fmt.Errorf("the process that evaluates it was ended from outside (%s)", p.cmd.ProcessState)
+}
+
+// crashError is the error of a child that ended by a panic, which is a fault of Corral's or of OPA's.
+type crashError struct{ message string }
+
+func (c *crashError) Error() string {
+	return "the process that evaluates it ended by a fault of its own: " + c.message + ": simplify the rules changed last"
 }
 
 func tooMuchMemory(most Limit) error {

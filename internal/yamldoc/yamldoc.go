@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yamldoc reads YAML and JSON that isn't trusted. It is a package because compile and policy need it, neither of which may
-// import the other.
+// Package yamldoc reads YAML and JSON that isn't trusted. It is the only package of the product that decodes YAML: others write it, or
+// look at the nodes that this package returns. No document with an alias is read.
 package yamldoc
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,27 +17,70 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// errAlias is why a document isn't read: a few aliases of aliases make gigabytes of kilobytes.
-var errAlias = errors.New("it has an alias (*NAME): write out what it stands for")
+// aliasError is why a document isn't read: a few aliases of aliases make gigabytes of kilobytes.
+type aliasError struct{ line int }
 
-// Object reads one object. Two keys of one name and aliases are errors.
-func Object(text []byte) (map[string]any, error) {
-	var document yamlv3.Node
-	if err := yamlv3.Unmarshal(text, &document); err != nil {
-		return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
+func (aliasError) Error() string { return "it has an alias (*NAME): write out what it stands for" }
+
+// Parse reads the documents of a text. Each is a node of the kind DocumentNode. Errors say what is wrong, and where Problems finds it.
+func Parse(text []byte) ([]*yamlv3.Node, error) {
+	var documents []*yamlv3.Node
+	for decoder := yamlv3.NewDecoder(bytes.NewReader(text)); ; {
+		document := &yamlv3.Node{}
+		if err := decoder.Decode(document); errors.Is(err, io.EOF) {
+			return documents, nil
+		} else if err != nil {
+			return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
+		}
+		if err := checkAliases(document); err != nil {
+			return nil, err
+		}
+		documents = append(documents, document)
 	}
-	if hasAlias(&document) {
-		return nil, errAlias
-	}
-	var object map[string]any
-	if err := yaml.UnmarshalStrict(text, &object); err != nil {
-		return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
-	}
-	return object, nil
 }
 
-func hasAlias(node *yamlv3.Node) bool {
-	return node.Kind == yamlv3.AliasNode || slices.ContainsFunc(node.Content, hasAlias)
+func checkAliases(node *yamlv3.Node) error {
+	if node.Kind == yamlv3.AliasNode {
+		return aliasError{node.Line}
+	}
+	for _, child := range node.Content {
+		if err := checkAliases(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// JSON returns a document as JSON, read as Kubernetes reads it: y, no and on are true and false. Two keys of one name are an error.
+func JSON(text []byte) ([]byte, error) {
+	if _, err := Parse(text); err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSONStrict(text) //nolint:wrapcheck // it says what is wrong, and the caller with what
+}
+
+// Object reads one object as Kubernetes reads it. Two keys of one name are an error.
+func Object(text []byte) (map[string]any, error) {
+	if _, err := Parse(text); err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	err := yaml.UnmarshalStrict(text, &object)
+	return object, err //nolint:wrapcheck // it says what is wrong, and the caller with what
+}
+
+// Strict reads the first document into a value, by its tags for YAML. Unknown fields and two keys of one name are errors. A text without
+// a document leaves the value as it is.
+func Strict(text []byte, value any) error {
+	if _, err := Parse(text); err != nil {
+		return err
+	}
+	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(value); !errors.Is(err, io.EOF) {
+		return err //nolint:wrapcheck // it says what is wrong, and the caller with what
+	}
+	return nil
 }
 
 // Problem is something that a parser of YAML doesn't like, and the line where that is.
@@ -52,6 +96,9 @@ func Problems(err error) []Problem {
 	messages := []string{err.Error()}
 	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
 		messages = several.Errors
+	}
+	if alias := (aliasError{}); errors.As(err, &alias) {
+		return []Problem{{Line: alias.line, Message: alias.Error()}}
 	}
 	var problems []Problem
 	for _, message := range messages {

@@ -154,7 +154,7 @@ func connectionReconciler(t *testing.T, known *github.Connections, network http.
 	return &connections.Reconciler{
 		Reporter: kube.Reporter{Client: cluster, Events: events.NewFakeRecorder(100)},
 		Secrets:  cluster, Connections: known, Now: time.Now,
-		Verify: func(ctx context.Context, c github.Credentials) (rest.Identity, error) {
+		Verify: func(ctx context.Context, _ string, c github.Credentials) (rest.Identity, error) {
 			return rest.Verify(ctx, c, github.Options{Transport: network})
 		},
 		Probe: connections.NewProber(scaleset.NewClients(known, github.Options{Transport: network}), rest.NewClients(known, github.Options{Transport: network})),

@@ -230,3 +230,4 @@ type leads struct{}
 
 func (leads) Held() bool        { return true }
 func (leads) Former() time.Time { return time.Time{} }
+func (leads) Key() string       { return "" }

@@ -90,7 +90,7 @@ type Options struct {
 	Releases []Release
 	// Seed makes ids, tokens and the probabilities of faults repeatable.
 	Seed uint64
-	// Clock is time.Now when nil. It decides on expiry only; holds and delays
+	// Clock is time.Now when nil. It decides on expiry, and is the date of answers, only; holds and delays
 	// take real time.
 	Clock func() time.Time
 }
@@ -204,6 +204,7 @@ func New(opts Options) *Server {
 // ServeHTTP answers GitHub's paths, the runners' and the admin API's.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	s.handler.ServeHTTP(w, r)
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,9 +83,14 @@ func Build(ctx context.Context) (binary string, err error) {
 		return "", err
 	}
 	defer unlock()
-	binary = filepath.Join(cache, "corral")
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/corral-dev/corral/cmd/corral")
-	if out, err := command.CombinedOutput(); err != nil {
+	return build(ctx, cache)
+}
+
+// build makes the corral command in a folder.
+func build(ctx context.Context, folder string, flags ...string) (binary string, err error) {
+	binary = filepath.Join(folder, "corral")
+	flags = slices.Concat([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", binary}, flags, []string{"github.com/corral-dev/corral/cmd/corral"})
+	if out, err := exec.CommandContext(ctx, "go", flags...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building corral: %w\n%s", err, out)
 	}
 	return binary, nil

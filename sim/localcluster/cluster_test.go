@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -223,5 +224,41 @@ func waitUntilGone(t *testing.T, object client.Object) {
 	})
 	if err != nil {
 		t.Errorf("%s is still there: %v", client.ObjectKeyFromObject(object), err)
+	}
+}
+
+func TestRestoreUndoesWhatHappenedSinceTheBackup(t *testing.T) {
+	ctx := t.Context()
+	c, err := Start(ctx, Options{Progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	before, after := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	before.Namespace, before.Name = "default", "before"
+	after.Namespace, after.Name = "default", "after"
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.client.Create(ctx, before))
+	backup, err := c.Backup()
+	must(err)
+	uid := before.UID
+	must(c.client.Delete(ctx, before))
+	must(c.client.Create(ctx, after))
+	must(c.Restore(backup))
+	must(c.client.Get(ctx, client.ObjectKeyFromObject(before), before))
+	if before.UID != uid {
+		t.Errorf("the UID was %s and is %s", uid, before.UID)
+	}
+	if err := c.client.Get(ctx, client.ObjectKeyFromObject(after), after); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v", err)
 	}
 }

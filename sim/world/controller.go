@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -57,6 +58,8 @@ type Replica struct {
 	Pod string
 	// Proxy is between the process and the API server. Without one, the process connects directly.
 	Proxy *apiproxy.Proxy
+	// Env is what the process finds in its environment besides World.Env.
+	Env []string
 }
 
 // RunReplica is RunController for a process that has a pod's name, a proxy, or both.
@@ -89,7 +92,7 @@ func (w *World) RunReplica(ctx context.Context, r Replica, binary string, args .
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--leader-election-lease-duration=40s", "--leader-election-renew-deadline=35s", "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+r.Pod), w.Env...) // as shipped, however the tests run
+	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+r.Pod), slices.Concat(w.Env, r.Env)...) // as shipped, however the tests run
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,

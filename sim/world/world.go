@@ -24,6 +24,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -119,7 +120,9 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 	if o.NoNodes {
 		return nil
 	}
-	w.Node, err = nodeplay.New(w.Cluster.Config, nodeplay.Options{
+	config := rest.CopyConfig(w.Cluster.Config)
+	config.Wrap((&kube.Watches{Now: time.Now}).Wrap) // kubelets are restarted after a restore of etcd
+	w.Node, err = nodeplay.New(config, nodeplay.Options{
 		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
 		OnFault: func(pod *corev1.Pod, _ nodeplay.FaultKind) { w.excuse(pod.Name) },
 	})

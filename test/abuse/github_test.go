@@ -265,6 +265,25 @@ func (s *fixture) inState(ctx context.Context, pool string, state v1alpha1.Runne
 	return n, err
 }
 
+// A connection may name any server. What that sends beyond what GitHub may send isn't read, and no other tenant notices.
+func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
+	s := newFixtureOnFaultyGitHub(t)
+	pool := s.listening("linux")
+	events := strings.Repeat(`{\"messageType\":\"JobStarted\",\"runnerName\":\"r\"},`, 127_000)
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: `{"messageId":1,"messageType":"RunnerScaleSetJobMessages","body":"[` + events + `{}]"}`})
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Status: http.StatusOK, Body: `{"runners":[` + strings.Repeat(`{"id":1,"name":"r","status":"online","busy":false},`, 877_777) + `{}]}`})
+	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // whose runners are listed
+	s.says(pool, unavailable("scale set: listening: polling for messages: reading the answer: the JSON has more than 2097152 bytes"))
+	s.troubled()
+	s.processIsWell()
+	s.look("the JSON has more than 2097152 bytes", 1, "pool/linux")
+	s.othersGoOn()
+	s.github.ClearFaults()
+	s.jobs("linux", 3)
+	s.ready(pool)
+	s.processIsWell()
+}
+
 func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })

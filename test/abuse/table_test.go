@@ -20,9 +20,12 @@ var testName = regexp.MustCompile("`(Test\\w+)`")
 // elsewhere are stories of test/suite that tell of a row alone. What is seen of each is in testdata/faults there, but of a template that is too
 // deep: the API server alone tells of that, by its answer.
 var elsewhere = []string{
+	"TestAControllerWhoseClockIsWrong", "TestAControllerWhoseClockJumps", "TestANodeWhoseClockIsWrong", "TestAGitHubWhoseClockIsWrong",
+	"TestCredentialsThatAreReplacedWhileNobodyLeads",
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestGitHubFindsNothing",
 	"TestPodsThatAreSlowerThanTheirDeadline", "TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly", "TestRefusedSecretsCostOneRegistrationEach",
 	"TestAQuotaOnRunnersIsTold", "TestAPassingRefusalOfCredentialsIsWithdrawn",
+	"TestRunnersThatAnotherFinalizerKeeps", "TestSecretsOfFormerRunnersThatStay", "TestDeletesOfRunnersAreRefused", "TestARestoreOfEtcd",
 	"TestACommitReadsWhatBecameOfIt", "TestAStatusThatCannotBeReadIsWrittenAnew", "TestOneUnreadableObjectOfEachKindStopsNobodyElse", "TestATemplateTooDeepToBeListedIsRefused",
 }
 

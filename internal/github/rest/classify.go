@@ -22,7 +22,7 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 		return nil
 	}
 	status := statusOf(resp)
-	large := github.TooLarge(0)
+	large := github.TooLarge{}
 	switch {
 	case errors.As(err, &large): // as it will be the next time
 		return github.NewError(github.KindUnexpected, doing, status, 0, large.Error(), err)
@@ -37,9 +37,9 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 	}
 	switch kind {
 	case github.KindRateLimited:
-		after = github.RetryAfter(resp.Header, c.options.Now())
+		after = github.RetryAfter(resp.Header, c.options.Theirs())
 	case github.KindUnavailable:
-		after = min(mostUnavailable, github.RetryAfter(resp.Header, c.options.Now()))
+		after = min(mostUnavailable, github.RetryAfter(resp.Header, c.options.Theirs()))
 	}
 	return github.NewError(kind, doing, status, after, message, err)
 }

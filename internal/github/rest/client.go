@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	gogithub "github.com/google/go-github/v89/github"
@@ -96,7 +98,7 @@ func newClient(connection string, creds github.Credentials, o github.Options, pa
 }
 
 func (c *Client) identity(name string) (identity, error) {
-	b := newBudget(c.options.Now, !c.target.Server, name)
+	b := newBudget(c.options.Theirs, !c.target.Server, name)
 	transport := &transport{options: c.options, budget: b, base: c.target.API}
 	client, err := gogithub.NewClient(gogithub.WithTransport(transport), gogithub.WithURLs(&c.target.API, nil),
 		gogithub.WithUserAgent("corral/"+c.options.Version), gogithub.WithDisableRateLimitCheck())
@@ -133,8 +135,8 @@ type kind struct {
 	writes bool
 	// asApp is true of calls that only an App may make, as itself.
 	asApp bool
-	// most is the size of an answer in bytes; mostAnswer if 0.
-	most int64
+	// bounds of an answer; answerBounds if zero.
+	bounds github.Bounds
 }
 
 var (
@@ -148,10 +150,10 @@ var (
 	kindRunners    = kind{name: "runners", rank: turns.Listing, keep: true}
 	kindRepos      = kind{name: "repositories", rank: turns.Listing, keep: true}
 	kindRuns       = kind{name: "runs", rank: turns.Listing, keep: true}
-	kindJobs       = kind{name: "jobs", rank: turns.Listing, keep: true}
+	kindJobs       = kind{name: "jobs", rank: turns.Listing, keep: true, bounds: jobsBounds}
 	kindReleases   = kind{name: "releases", rank: turns.Looking, keep: true}
 	kindDeliveries = kind{name: "deliveries", rank: turns.Looking}
-	kindPayload    = kind{name: "delivery", rank: turns.Looking, most: mostPayload}
+	kindPayload    = kind{name: "delivery", rank: turns.Looking, bounds: payloadBounds}
 	kindRedeliver  = kind{name: "redelivery", rank: turns.Changing}
 )
 
@@ -184,22 +186,60 @@ func ask[T any](ctx context.Context, c *Client, k kind, doing string, op func(co
 	return read, err
 }
 
-// pages makes the calls that read a list. An error ends it.
-func pages[T any](ctx context.Context, c *Client, k kind, doing string, op func(context.Context, *gogithub.Client, gogithub.ListOptions) (T, *gogithub.Response, error)) iter.Seq2[T, error] {
+// elements makes the calls that read a list, page by page, and gives its elements as they are kept, for which there must be room. An error ends
+// it.
+func elements[L, G, T any](
+	ctx context.Context, c *Client, k kind, doing string, r *room, of func(L) []G, as func(G) T,
+	op func(context.Context, *gogithub.Client, gogithub.ListOptions) (L, *gogithub.Response, error),
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for page, next := 1, 0; page != 0 && page <= mostPages; page, next = next, 0 {
-			read, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (T, *gogithub.Response, error) {
+		var none T
+		for page, next := 1, 0; page != 0; page, next = next, 0 {
+			if page > mostPages {
+				yield(none, large(doing, github.TooLarge{Most: mostPages, Unit: "pages"}))
+				return
+			}
+			read, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (L, *gogithub.Response, error) {
 				read, resp, err := op(ctx, gh, gogithub.ListOptions{PerPage: pageSize, Page: page})
 				if err == nil {
 					next = resp.NextPage
 				}
 				return read, resp, err
 			})
-			if !yield(read, err) || err != nil {
+			if err != nil {
+				yield(none, err)
 				return
+			}
+			for _, element := range of(read) {
+				kept, err := fitting(doing, as(element), r)
+				if !yield(kept, err) || err != nil {
+					return
+				}
 			}
 		}
 	}
+}
+
+// room is what a listing may take, in bytes.
+type room struct{ taken atomic.Int64 }
+
+func (r *room) isFull() bool { return r.taken.Load() > mostListed }
+
+// fitting returns a decoded value whose texts fit GitHub's maxima, if there is room for it.
+func fitting[T any](doing string, value T, r *room) (T, error) {
+	size, err := github.Fit(&value)
+	if err == nil && r.taken.Add(int64(size)) > mostListed {
+		err = github.TooLarge{Most: mostListed, Unit: "bytes"}
+	}
+	if err != nil {
+		return value, large(doing, err)
+	}
+	return value, nil
+}
+
+// large is the error of an answer that has more than it may.
+func large(doing string, err error) error {
+	return github.NewError(github.KindUnexpected, doing, http.StatusOK, 0, err.Error(), err)
 }
 
 func (c *Client) once(ctx context.Context, k kind, token, doing string, op operation) error {

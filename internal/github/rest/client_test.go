@@ -769,7 +769,7 @@ func TestPartialAnswersAreErrors(t *testing.T) {
 		"by a name":     {ask(func(ctx context.Context, c *Client) (any, error) { return c.RunnerByName(ctx, "r1") }), []string{"", "{}", `{"total_count":0}`}},
 		"groups":        {ask(func(ctx context.Context, c *Client) (any, error) { return c.GroupID(ctx, "gpu") }), []string{"", "{}", `{"runner_groups":[{}]}`}},
 		"workflow runs": {ask(func(ctx context.Context, c *Client) (any, error) { return c.Jobs(ctx, "acme/app", 0) }), []string{"", "{}", `{"workflow_runs":[{}]}`}},
-		"jobs":          {ask(func(ctx context.Context, c *Client) (any, error) { return c.jobsOfRun(ctx, "acme", "app", 1) }), []string{"", "{}", `{"jobs":[{}]}`}},
+		"jobs":          {ask(func(ctx context.Context, c *Client) (any, error) { return c.jobsOfRun(ctx, "acme", "app", 1, &room{}) }), []string{"", "{}", `{"jobs":[{}]}`}},
 		"a job":         {ask(func(ctx context.Context, c *Client) (any, error) { return c.Job(ctx, "acme/app", 1) }), []string{"", "{}"}},
 		"repositories":  {ask(func(ctx context.Context, c *Client) (any, error) { return c.Repositories(ctx, []string{"*"}) }), []string{"", "null"}},
 		"deliveries": {ask(func(ctx context.Context, c *Client) (any, error) {
@@ -802,7 +802,7 @@ func TestTheJobsOfARunThatIsNotFoundAreNotKnown(t *testing.T) {
 
 func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", mostPayload))
+		_, _ = fmt.Fprintf(w, `{"event":"push","request":{"payload":{"x":%q}}}`, strings.Repeat("x", payloadBounds.Bytes))
 	})
 	if _, _, err := c.Payload(t.Context(), 1, 2); github.KindOf(err) != github.KindUnexpected {
 		t.Errorf("got %v", err)

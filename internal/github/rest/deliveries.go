@@ -61,19 +61,20 @@ func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (p
 			list, resp, err = gh.Repositories.ListHookDeliveries(ctx, c.target.Owner, c.target.Name, hookID, o)
 		}
 		if list, resp, err = listed(list, resp, err); err == nil {
-			page, next = deliveriesOf(list), resp.Cursor
+			page, next = c.deliveriesOf(list), resp.Cursor
+			_, err = github.Fit(&page)
 		}
 		return resp, err
 	})
 	return page, next, err
 }
 
-func deliveriesOf(list []*gogithub.HookDelivery) []Delivery {
+func (c *Client) deliveriesOf(list []*gogithub.HookDelivery) []Delivery {
 	deliveries := make([]Delivery, 0, len(list))
 	for _, d := range list {
 		deliveries = append(deliveries, Delivery{
 			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Status: d.GetStatus(), StatusCode: d.GetStatusCode(),
-			DeliveredAt: d.GetDeliveredAt().Time, Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(), InstallationID: d.GetInstallationID(),
+			DeliveredAt: c.options.Ours(d.GetDeliveredAt().Time), Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(), InstallationID: d.GetInstallationID(),
 		})
 	}
 	return deliveries

@@ -110,7 +110,7 @@ func (c *Client) Visible(ctx context.Context, group, repository string) (bool, e
 // listGroups lists the groups that are visible to a repository or, of an enterprise, to an
 // organization; all if empty.
 func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Group, error) {
-	lists := pages(ctx, c, kindGroups, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
+	all := elements(ctx, c, kindGroups, doing, &room{}, slices.Clone[[]Group], func(g Group) Group { return g }, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
 		if c.target.Scope == github.Enterprise {
 			list, resp, err := something(gh.Enterprise.ListRunnerGroups(ctx, c.target.Name, &gogithub.ListEnterpriseRunnerGroupOptions{ListOptions: page, VisibleToOrganization: visibleTo}))
 			if err != nil {
@@ -125,11 +125,11 @@ func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Gro
 		return groupsOf(list.RunnerGroups), resp, nil
 	})
 	var groups []Group
-	for some, err := range lists {
+	for g, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		groups = append(groups, some...)
+		groups = append(groups, g)
 	}
 	return groups, nil
 }

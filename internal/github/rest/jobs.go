@@ -20,7 +20,7 @@ import (
 const (
 	// mostRuns bounds how many unfinished runs of a repository are looked into.
 	mostRuns = 300
-	// mostJobs bounds how many jobs of a repository are told of.
+	// mostJobs bounds how many jobs of a repository are told of, as mostListed does.
 	mostJobs = 20_000
 	// runsAtOnce is how many of them at a time.
 	runsAtOnce = 4
@@ -32,7 +32,7 @@ const (
 // Job is a job of a workflow run.
 type Job struct {
 	ID, RunID      int64
-	Name, Workflow string
+	Name, Workflow string `cut:"1024"`
 	// Status is queued, waiting, pending, in_progress or completed.
 	Status string
 	// Conclusion of a completed one.
@@ -51,7 +51,7 @@ type Job struct {
 type JobList struct {
 	Jobs []Job
 	// Complete is false when there are more runs than are looked into, 300, or more jobs than are told of,
-	// 20,000: then there may be more jobs.
+	// 20,000 or 8 MB: then there may be more jobs.
 	Complete bool
 	// At is when the list was begun.
 	At time.Time
@@ -84,8 +84,8 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	if err != nil {
 		return nil, err
 	}
-	job := jobOf(found)
-	return &job, nil
+	job, err := fitting(doing, jobOf(found), &room{})
+	return &job, err
 }
 
 // unfinished are the states of runs that have jobs to come, in the order in which a run takes
@@ -113,7 +113,9 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 		if runs = slices.Compact(runs); len(runs) > mostRuns {
 			runs, list.Complete = runs[:mostRuns], false // the oldest come first
 		}
-		list.Jobs, err = c.jobsOf(ctx, owner, name, runs)
+		r := &room{}
+		list.Jobs, err = c.jobsOf(ctx, owner, name, runs, r)
+		list.Complete = list.Complete && !r.isFull()
 		if len(list.Jobs) > mostJobs {
 			list.Jobs, list.Complete = slices.Clone(list.Jobs[:mostJobs]), false
 		}
@@ -124,31 +126,28 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64, error) {
 	var ids []int64
 	doing := fmt.Sprintf("listing the runs of %s/%s", owner, name)
-	lists := pages(ctx, c, kindRuns, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.WorkflowRuns, *gogithub.Response, error) {
+	all := elements(ctx, c, kindRuns, doing, &room{}, (*gogithub.WorkflowRuns).GetWorkflowRuns, (*gogithub.WorkflowRun).GetID, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.WorkflowRuns, *gogithub.Response, error) {
 		o := &gogithub.ListWorkflowRunsOptions{Status: status, ExcludePullRequests: true, ListOptions: page}
 		return something(gh.Actions.ListRepositoryWorkflowRuns(ctx, owner, name, o))
 	})
-	for list, err := range lists {
+	for id, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		for _, run := range list.WorkflowRuns {
-			ids = append(ids, run.GetID())
-		}
-		if len(ids) > mostRuns {
+		if ids = append(ids, id); len(ids) > mostRuns {
 			break
 		}
 	}
 	return ids, nil
 }
 
-func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64) ([]Job, error) {
+func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64, r *room) ([]Job, error) {
 	perRun := make([][]Job, len(runs))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runsAtOnce)
 	for i, id := range runs {
 		g.Go(func() (err error) {
-			perRun[i], err = c.jobsOfRun(ctx, owner, name, id)
+			perRun[i], err = c.jobsOfRun(ctx, owner, name, id, r)
 			return err
 		})
 	}
@@ -158,13 +157,17 @@ func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64) (
 	return slices.Concat(perRun...), nil
 }
 
-func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) ([]Job, error) {
+// jobsOfRun lists the unfinished jobs of a run, as long as there is room.
+func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r *room) ([]Job, error) {
 	var jobs []Job
 	doing := fmt.Sprintf("listing the jobs of %s/%s", owner, name)
-	lists := pages(ctx, c, kindJobs, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Jobs, *gogithub.Response, error) {
+	all := elements(ctx, c, kindJobs, doing, r, (*gogithub.Jobs).GetJobs, jobOf, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Jobs, *gogithub.Response, error) {
 		return something(gh.Actions.ListWorkflowJobs(ctx, owner, name, run, &gogithub.ListWorkflowJobsOptions{Filter: "latest", ListOptions: page}))
 	})
-	for list, err := range lists {
+	for j, err := range all {
+		if r.isFull() {
+			break
+		}
 		if github.IsNotFound(err) {
 			// It was listed just now. If it was deleted since, the next list does not have it; until then its jobs are not known to be over.
 			return nil, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub lists a workflow run and does not know its jobs", err)
@@ -172,10 +175,8 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64) (
 		if err != nil {
 			return nil, err
 		}
-		for _, j := range list.Jobs {
-			if j.GetStatus() != "completed" {
-				jobs = append(jobs, jobOf(j))
-			}
+		if j.Status != "completed" {
+			jobs = append(jobs, j)
 		}
 	}
 	return jobs, nil
@@ -232,8 +233,8 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 
 // repositoryList are the repositories of an organization.
 type repositoryList struct {
-	names []string
-	at    time.Time
+	Names []string
+	At    time.Time
 }
 
 func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, error) {
@@ -241,30 +242,34 @@ func (c *Client) repositoriesOf(ctx context.Context, owner string) ([]string, er
 		return c.repos.get(ctx, c.options.Now, strings.ToLower(owner), maxAge, func(ctx context.Context) (repositoryList, error) {
 			at := c.options.Now()
 			names, err := c.listRepositories(ctx, owner)
-			return repositoryList{names: names, at: at}, err
+			return repositoryList{Names: names, At: at}, err
 		})
 	}
 	list, err := get(reposMost)
-	age := min(reposMost, reposAge*time.Duration(1+len(list.names)/pageSize))
-	if err == nil && c.options.Now().Sub(list.at) > age {
+	age := min(reposMost, reposAge*time.Duration(1+len(list.Names)/pageSize))
+	if err == nil && c.options.Now().Sub(list.At) > age {
 		list, err = get(age)
 	}
-	return list.names, err
+	return list.Names, err
 }
 
 func (c *Client) listRepositories(ctx context.Context, owner string) ([]string, error) {
 	var names []string
-	lists := pages(ctx, c, kindRepos, "listing the repositories of "+owner, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]*gogithub.Repository, *gogithub.Response, error) {
+	named := func(r *gogithub.Repository) string {
+		if r.GetArchived() || r.GetDisabled() {
+			return ""
+		}
+		return r.GetName()
+	}
+	all := elements(ctx, c, kindRepos, "listing the repositories of "+owner, &room{}, slices.Clone[[]*gogithub.Repository], named, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]*gogithub.Repository, *gogithub.Response, error) {
 		return listed(gh.Repositories.ListByOrg(ctx, owner, &gogithub.RepositoryListByOrgOptions{ListOptions: page}))
 	})
-	for list, err := range lists {
+	for name, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range list {
-			if !r.GetArchived() && !r.GetDisabled() {
-				names = append(names, r.GetName())
-			}
+		if name != "" {
+			names = append(names, name)
 		}
 	}
 	return names, nil

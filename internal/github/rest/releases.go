@@ -16,8 +16,8 @@ import (
 
 // published is what a server has of the runner's releases: a list, or none of its own.
 type published struct {
-	releases []poolstatus.Release
-	missing  error
+	Releases []poolstatus.Release
+	Missing  error
 }
 
 // Releases lists the last releases of the runner program, as of the last ten minutes. A server without a copy of the repository, or
@@ -28,7 +28,7 @@ func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 			return listed(gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead}))
 		})
 		if github.IsNotFound(err) {
-			return published{missing: err}, nil // it is asked for by each pool, and none gets another answer
+			return published{Missing: err}, nil // it is asked for by each pool, and none gets another answer
 		}
 		if err != nil {
 			return published{}, err
@@ -39,9 +39,10 @@ func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 				releases = append(releases, poolstatus.Release{Version: strings.TrimPrefix(r.GetTagName(), "v"), At: r.GetPublishedAt().Time})
 			}
 		}
-		return published{releases: releases}, nil
+		releases, err = fitting("listing the releases of the runner", releases, &room{})
+		return published{Releases: releases}, err
 	})
-	return last.releases, cmp.Or(err, last.missing)
+	return last.Releases, cmp.Or(err, last.Missing)
 }
 
 // releasesRead is how many are read: more than there are in the months that a runner's version may be old.

@@ -21,6 +21,8 @@ const (
 	pageSize = 100
 	// mostPages bounds a listing: GitHub allows 10,000 runners in an organization.
 	mostPages = 150
+	// mostListed bounds what is kept of a listing, in bytes. 10,000 runners with five labels each take some 3 MB.
+	mostListed = 8 << 20
 	// leastAge keeps callers from listing the same again and again.
 	leastAge = 15 * time.Second
 )
@@ -133,7 +135,8 @@ func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 
 // Runner looks a registration up by its id; nil when there is none.
 func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
-	found, err := ask(ctx, c, kindRunner, fmt.Sprintf("looking for runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Runner, *gogithub.Response, error) {
+	doing := fmt.Sprintf("looking for runner %d", id)
+	found, err := ask(ctx, c, kindRunner, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.Runner, *gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
 			return something(gh.Actions.GetOrganizationRunner(ctx, c.target.Owner, id))
@@ -148,22 +151,19 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := runnerOf(found)
-	return &r, nil
+	r, err := fitting(doing, runnerOf(found), &room{})
+	return &r, err
 }
 
 // RunnerByName looks a registration up by its name; nil when there is none. Servers that don't know how to
 // look by name give all runners, in pages.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
-	for runners, err := range c.runnerPages(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), &name) {
+	for r, err := range c.listRunners(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), &name) {
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range runners.Runners {
-			if r.GetName() == name {
-				found := runnerOf(r)
-				return &found, nil
-			}
+		if r.Name == name {
+			return &r, nil
 		}
 	}
 	return nil, nil
@@ -174,20 +174,18 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList, error) {
 	return c.runners.get(ctx, c.options.Now, "", max(maxAge, leastAge), func(ctx context.Context) (RunnerList, error) {
 		list := RunnerList{At: c.options.Now()}
-		for runners, err := range c.runnerPages(ctx, kindRunners, "listing runners", nil) {
+		for r, err := range c.listRunners(ctx, kindRunners, "listing runners", nil) {
 			if err != nil {
 				return RunnerList{}, err
 			}
-			for _, r := range runners.Runners {
-				list.Runners = append(list.Runners, runnerOf(r))
-			}
+			list.Runners = append(list.Runners, r)
 		}
 		return list, nil
 	})
 }
 
-func (c *Client) runnerPages(ctx context.Context, k kind, doing string, name *string) iter.Seq2[*gogithub.Runners, error] {
-	return pages(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Runners, *gogithub.Response, error) {
+func (c *Client) listRunners(ctx context.Context, k kind, doing string, name *string) iter.Seq2[Runner, error] {
+	return elements(ctx, c, k, doing, &room{}, (*gogithub.Runners).GetRunners, runnerOf, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) (*gogithub.Runners, *gogithub.Response, error) {
 		o := &gogithub.ListRunnersOptions{ListOptions: page, Name: name}
 		switch c.target.Scope {
 		case github.Organization:

@@ -13,11 +13,12 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at
+// mostShared bounds how many answers of one kind are kept for others, mostSharedBytes their size, and sharedLife for how long at
 // most.
 const (
-	mostShared = 1000
-	sharedLife = 10 * time.Minute
+	mostShared      = 1000
+	mostSharedBytes = 2 * mostListed
+	sharedLife      = 10 * time.Minute
 )
 
 // shared keeps answers for all who ask for the same within a time, and lets those who ask at once
@@ -27,11 +28,13 @@ type shared[T any] struct {
 
 	mu   sync.Mutex
 	kept map[string]timed[T]
+	size int // of all
 }
 
 type timed[T any] struct {
 	value T
 	at    time.Time // when it was there: a listing may take longer than it is shared for
+	size  int       // in bytes
 }
 
 // get returns what fetch returned no longer than maxAge ago, or does so now.
@@ -75,9 +78,13 @@ func (s *shared[T]) put(key string, t timed[T]) {
 	if s.kept == nil {
 		s.kept = map[string]timed[T]{}
 	}
+	t.size, _ = github.Fit(&t.value) // it fits
+	s.size += t.size
 	for other, known := range s.kept {
-		if t.at.Sub(known.at) > sharedLife || len(s.kept) >= mostShared { // then any: it is asked for again
+		isMuch := len(s.kept) >= mostShared || s.size > mostSharedBytes // then any goes: it is asked for again
+		if other == key || isMuch || t.at.Sub(known.at) > sharedLife {
 			delete(s.kept, other)
+			s.size -= known.size
 		}
 	}
 	s.kept[key] = t

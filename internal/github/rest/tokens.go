@@ -57,7 +57,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	case k.asApp && app == nil:
 		return "", github.NewError(github.KindForbidden, "asking as an App", 0, 0, errNoApp.Error(), errNoApp)
 	case k.asApp:
-		assertion, err := app.Assertion(c.options.Now())
+		assertion, err := app.Assertion(c.options.Theirs())
 		if err != nil {
 			return "", github.NewError(github.KindUnauthorized, "signing as an App", 0, 0, "the private key can't be used", err)
 		}
@@ -65,7 +65,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	case app == nil:
 		return c.creds.Token, nil
 	}
-	if token, fresh := c.tokens.kept(c.options.Now()); fresh {
+	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh {
 		return token, nil
 	}
 	// The flight outlives the caller that began it: others wait for it too.
@@ -80,7 +80,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 }
 
 func (c *Client) newToken(ctx context.Context) (string, error) {
-	if token, fresh := c.tokens.kept(c.options.Now()); fresh { // by a flight that landed meanwhile
+	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh { // by a flight that landed meanwhile
 		return token, nil
 	}
 	made, err := ask(ctx, c, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (*gogithub.InstallationToken, *gogithub.Response, error) {
@@ -89,7 +89,7 @@ func (c *Client) newToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	now, expires := c.options.Now(), made.GetExpiresAt().Time
+	now, expires := c.options.Theirs(), made.GetExpiresAt().Time
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
 	c.tokens.token = made.GetToken()

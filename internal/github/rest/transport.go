@@ -18,12 +18,19 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
+var (
+	// answerBounds are those of a page and of anything smaller. A page of 100 workflow runs has 1.2 MB and some 2,000 values.
+	answerBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 10_000}
+	// jobsBounds are those of a page of 100 jobs with their steps, which is about 1 MB. Little is kept of a step.
+	jobsBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 50_000}
+	// payloadBounds are those of a delivery with its payload. GitHub caps those at 25 MB, but only pushes of thousands of commits have
+	// megabytes. A payload isn't decoded with the delivery.
+	payloadBounds = github.Bounds{Bytes: 4 << 20, List: pageSize, Inner: 10_000, Values: 200_000, Text: 2 << 20}
+	// verifyBounds are those of the answers about credentials, and of what a server says of itself, which may be lists of addresses.
+	verifyBounds = github.Bounds{Bytes: 1 << 20, List: 5_000, Inner: 5_000, Values: 10_000}
+)
+
 const (
-	// mostAnswer bounds an answer, in bytes: a page of 100 jobs with their steps is about 1 MB.
-	mostAnswer = 8 << 20
-	// mostPayload bounds that with a delivery's payload: GitHub caps those at 25 MB, but only pushes of
-	// thousands of commits have megabytes.
-	mostPayload = 4 << 20
 	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them: a page of 100 runs, with their
 	// repositories, is some 1.2 MB.
 	mostKept, mostKeptOne = 8 << 20, 2 << 20
@@ -65,7 +72,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if known != nil && mayKeep {
 		out.Header.Set("If-None-Match", known.tag)
 	}
-	resp, err := meter.Send(t.options.Transport, out, x.kind.name, cmp.Or(x.kind.most, mostAnswer))
+	resp, err := meter.Send(t.options, out, x.kind.name, cmp.Or(x.kind.bounds, answerBounds))
 	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // without the others runners start and end
 		t.options.Note(req.Context(), x.kind.name, resp, err)
 		t.options.NoteRefusal(resp)

@@ -50,11 +50,11 @@ func Verify(ctx context.Context, creds github.Credentials, options github.Option
 }
 
 // verifying counts the requests of verifications.
-type verifying struct{ network http.RoundTripper }
+type verifying struct{ options github.Options }
 
 // RoundTrip sends a request.
 func (v verifying) RoundTrip(req *http.Request) (*http.Response, error) {
-	return meter.Send(v.network, req, "verify", mostAnswer)
+	return meter.Send(v.options, req, "verify", verifyBounds)
 }
 
 type verification struct {
@@ -64,7 +64,7 @@ type verification struct {
 
 func (v *verification) client(bearer string) (*gogithub.Client, error) {
 	client, err := gogithub.NewClient(
-		gogithub.WithTransport(verifying{v.options.Transport}), gogithub.WithURLs(&v.target.API, nil),
+		gogithub.WithTransport(verifying{v.options}), gogithub.WithURLs(&v.target.API, nil),
 		gogithub.WithUserAgent("corral/"+v.options.Version), gogithub.WithAuthToken(bearer))
 	if err != nil {
 		return nil, newError(v1alpha1.InvalidSpecReason, err, "url can't be used")
@@ -86,7 +86,7 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 	case statusOf(resp) == http.StatusUnauthorized:
 		return Identity{}, newError(v1alpha1.CredentialsRefusedReason, nil, "%s is wrong, expired or revoked: GitHub answered 401", v1alpha1.TokenKey)
 	default:
-		if e := unavailable(resp, err, v.options.Now()); e != nil {
+		if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 			return Identity{}, e
 		}
 		// A token without a user, as of an App: it may well register runners.
@@ -115,7 +115,7 @@ func (v *verification) app(ctx context.Context, app github.App) (Identity, error
 	if v.target.Scope == github.Enterprise {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
 	}
-	assertion, err := app.Assertion(v.options.Now())
+	assertion, err := app.Assertion(v.options.Theirs())
 	if err != nil {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, err, "%s can't be used", v1alpha1.AppPrivateKeyKey)
 	}
@@ -192,7 +192,7 @@ func (v *verification) registrationToken(ctx context.Context, client *gogithub.C
 
 // explain tells a missing right from a missing target: GitHub answers 404 for both.
 func (v *verification) explain(ctx context.Context, client *gogithub.Client, resp *gogithub.Response, err error, needs string) error {
-	if e := unavailable(resp, err, v.options.Now()); e != nil {
+	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
 	}
 	switch resp.StatusCode {
@@ -228,7 +228,7 @@ func (v *verification) visible(ctx context.Context, client *gogithub.Client) boo
 
 // refused is for calls that fail only if the App's own keys are wrong.
 func (v *verification) refused(resp *gogithub.Response, err error, format string, args ...any) error {
-	if e := unavailable(resp, err, v.options.Now()); e != nil {
+	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
 	}
 	return newError(v1alpha1.CredentialsRefusedReason, err, format, args...)

@@ -55,9 +55,10 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 		return nil, err
 	}
 	options = options.WithDefaults(turns.Most).For(creds)
-	tokens := newTokenSource(metered{options}, options.Now, options.Timeout)
+	tokens := newTokenSource(metered{options}, options.Theirs, options.Timeout)
+	tokens.app = creds.App
 	c := &Client{
-		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens}),
+		creds: creds, options: options, tokens: tokens, network: asTransport(&observer{next: tokens, options: options}),
 		gate: github.NewGate(options), health: newHealth(options.Now), limited: map[endpoint]limit{},
 	}
 	if _, err := c.newPooledClient(subsystemController, 0); err != nil {
@@ -232,7 +233,7 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 // observe runs an operation and types its error by what GitHub answered.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
 	if err := op(withExchange(ctx, x), client); err != nil {
-		return newError(doing, x, err, c.options.Now())
+		return newError(doing, x, err, c.options.Theirs())
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // newError classifies the official client's error by the last answer it got.
 func newError(doing string, x *exchange, err error, now time.Time) *github.Error {
 	kind := classify(x, err)
-	if errors.Is(err, errPartial) {
+	if errors.Is(err, errPartial) || isTooLarge(err) {
 		kind = github.KindUnavailable
 	}
 	e := github.NewError(kind, doing, x.status, 0, x.explanation(), err)
@@ -32,6 +32,8 @@ func newError(doing string, x *exchange, err error, now time.Time) *github.Error
 	}
 	return e
 }
+
+func isTooLarge(err error) bool { return errors.As(err, new(github.TooLarge)) }
 
 func classify(x *exchange, err error) github.Kind {
 	kind := github.KindOfStatus(x.status)

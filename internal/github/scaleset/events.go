@@ -28,11 +28,11 @@ type JobEvent struct {
 	// JobID identifies the job: a GUID on github.com.
 	JobID string
 	// Repository is OWNER/NAME.
-	Repository string
+	Repository string `most:"140"`
 	// Workflow is the workflow's ref: OWNER/NAME/.github/workflows/FILE@REF.
-	Workflow string
+	Workflow string `cut:"1024"`
 	// Name of the job as shown.
-	Name string
+	Name string `cut:"1024"`
 	// RunID is the workflow run.
 	RunID int64
 	// RunnerID and RunnerName say who has the job; 0 and "" when nobody.
@@ -47,20 +47,25 @@ type JobEvent struct {
 	At time.Time
 }
 
-func eventsOf(m *official.RunnerScaleSetMessage, received time.Time) []JobEvent {
+// eventsOf returns the events of a message that was received at a time. ours converts times by GitHub's clock.
+func eventsOf(m *official.RunnerScaleSetMessage, received time.Time, ours func(time.Time) time.Time) []JobEvent {
 	events := make([]JobEvent, 0, len(m.JobAssignedMessages)+len(m.JobStartedMessages)+len(m.JobCompletedMessages))
 	for _, job := range m.JobAssignedMessages {
-		events = append(events, eventOf(JobAssigned, job.JobMessageBase, job.ScaleSetAssignTime, received))
+		events = append(events, eventOf(JobAssigned, job.JobMessageBase, ours(job.ScaleSetAssignTime), received))
 	}
 	for _, job := range m.JobStartedMessages {
-		event := eventOf(JobStarted, job.JobMessageBase, job.RunnerAssignTime, received)
+		event := eventOf(JobStarted, job.JobMessageBase, ours(job.RunnerAssignTime), received)
 		event.RunnerID, event.RunnerName = int64(job.RunnerID), job.RunnerName
 		events = append(events, event)
 	}
 	for _, job := range m.JobCompletedMessages {
-		event := eventOf(JobCompleted, job.JobMessageBase, job.FinishTime, received)
+		event := eventOf(JobCompleted, job.JobMessageBase, ours(job.FinishTime), received)
 		event.RunnerID, event.RunnerName, event.Result = int64(job.RunnerID), job.RunnerName, job.Result
 		events = append(events, event)
+	}
+	for i := range events {
+		e := &events[i]
+		e.QueuedAt, e.AssignedAt, e.StartedAt = ours(e.QueuedAt), ours(e.AssignedAt), ours(e.StartedAt)
 	}
 	return events
 }

@@ -825,3 +825,28 @@ func TestManyMessagesAreReadAheadWithinBounds(t *testing.T) {
 	s.await("all completions", func(snapshot Snapshot) bool { return len(snapshot.Completed) == runners && snapshot.Assigned == 0 })
 	s.awaitAcknowledged()
 }
+
+// Nothing can be recorded for a long time: the session is polled all the same, and opened again when GitHub ends it.
+func TestASessionIsPolledWhileNothingIsRecorded(t *testing.T) {
+	s := newStage(t, githubsim.Options{})
+	s.memory.hold = make(chan struct{})
+	const runners = maxAhead * 2
+	s.listen(runners, func(c *Config) { c.Pace.Blocked = time.Millisecond })
+	s.addJobs(runners)
+	s.awaitAssigned(runners)
+	for i := range maxAhead + 1 {
+		s.runRunner(fmt.Sprintf("linux-%d", i))
+		s.awaitAssigned(runners - 1 - i) // by the statistics of the message that is left in the queue
+	}
+	former := s.listener.Snapshot().Session
+	if !s.sim.ExpireSession(int(s.set.ID)) {
+		t.Fatal("no session is open")
+	}
+	s.await("another session", func(snapshot Snapshot) bool { return snapshot.Session != former && snapshot.State == Listening })
+	close(s.memory.hold)
+	for i := maxAhead + 1; i < runners; i++ {
+		s.runRunner(fmt.Sprintf("linux-%d", i))
+	}
+	s.await("all completions", func(snapshot Snapshot) bool { return len(snapshot.Completed) == runners && snapshot.Assigned == 0 })
+	s.awaitAcknowledged()
+}

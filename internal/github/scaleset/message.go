@@ -21,6 +21,13 @@ const (
 	partEvent   = "event"
 )
 
+var (
+	// messageBounds are those of a message, whose events are one string.
+	messageBounds = github.Bounds{Bytes: 2 << 20, List: 100, Values: 1_000, Text: 2 << 20}
+	// eventBounds are those of its events. GitHub puts fullMessage into one at most, which are some 50 kB. Each may have a hundred labels.
+	eventBounds = github.Bounds{Bytes: 2 << 20, List: 4 * fullMessage, Inner: 100, Values: 4 * fullMessage * 102}
+)
+
 // unknownPart is something in a message that is acknowledged without being understood.
 type unknownPart struct {
 	part string // partMessage, partBody or partEvent
@@ -38,11 +45,15 @@ type wireMessage struct {
 // harmless rewrites a message so that the official client, which fails on a type of
 // message it doesn't know and on an event that doesn't decode, returns what is left
 // with the id to acknowledge and the statistics. One odd message would be delivered
-// again for ever otherwise. What isn't even a message is returned as it is.
-func harmless(raw []byte) ([]byte, []unknownPart) {
+// again for ever otherwise. What isn't even a message is returned as it is. Events that are too many are an error: all of them are
+// delivered again.
+func harmless(raw []byte) ([]byte, []unknownPart, error) {
 	var m wireMessage
 	if err := json.Unmarshal(trimBOM(raw), &m); err != nil {
-		return raw, nil
+		return raw, nil, nil
+	}
+	if err := eventBounds.Check([]byte(m.Body)); err != nil {
+		return nil, nil, err
 	}
 	var unknown []unknownPart
 	if m.MessageType != jobMessages {
@@ -51,13 +62,13 @@ func harmless(raw []byte) ([]byte, []unknownPart) {
 	}
 	m.Body, unknown = harmlessBody(m.Body, unknown)
 	if len(unknown) == 0 {
-		return raw, nil
+		return raw, nil, nil
 	}
 	clean, err := json.Marshal(m)
 	if err != nil {
-		return raw, nil
+		return raw, nil, nil
 	}
-	return clean, unknown
+	return clean, unknown, nil
 }
 
 func harmlessBody(body string, unknown []unknownPart) (string, []unknownPart) {

@@ -41,6 +41,8 @@ type Pace struct {
 	Patience time.Duration
 	// Gather is how long an acknowledgement is waited for before polling ahead; 100 ms if 0.
 	Gather time.Duration
+	// Blocked is the time between two polls while no more messages are taken in, because events can't be recorded; 10 s if 0.
+	Blocked time.Duration
 	// Linger is how long a poll is held before an acknowledgement interrupts it, which
 	// costs another poll: more messages may come and be acknowledged with it. 2 s if 0.
 	Linger time.Duration
@@ -64,7 +66,7 @@ func (p Pace) withDefaults() Pace {
 		&p.Hold: 100 * time.Second, &p.Refill: time.Second,
 		&p.Refused: 7 * time.Second, &p.Elsewhere: 30 * time.Second, &p.Statistics: 7 * time.Second,
 		&p.Verify: 5 * time.Minute, &p.Full: 30 * time.Second, &p.Patience: 45 * time.Second, &p.Gather: 100 * time.Millisecond, &p.Close: 5 * time.Second,
-		&p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second,
+		&p.Blocked: 10 * time.Second, &p.Linger: 2 * time.Second, &p.Taken: 10 * time.Second, &p.Announcement: 2 * time.Second,
 	} {
 		if *field <= 0 {
 			*field = standard

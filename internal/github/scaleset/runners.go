@@ -68,6 +68,7 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 		found, err := oc.GetRunnerByName(ctx, url.QueryEscape(name))
 		if err == nil && found != nil {
 			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID)}
+			_, err = github.Fit(runner)
 		}
 		return err
 	})
@@ -86,6 +87,7 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 		found, err := oc.GetRunner(ctx, int(id))
 		if err == nil && found != nil {
 			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(said.Status), Busy: said.Busy}
+			_, err = github.Fit(runner)
 		}
 		return err
 	})

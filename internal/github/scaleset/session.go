@@ -125,7 +125,14 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 	if err != nil || got == nil {
 		return nil, err
 	}
-	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, events: eventsOf(got, now())}
+	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown}
+	for _, event := range eventsOf(got, now(), s.client.options.Ours) {
+		if _, err := github.Fit(&event); err != nil {
+			m.unknown = append(m.unknown, unknownPart{partEvent, err.Error()})
+			continue
+		}
+		m.events = append(m.events, event)
+	}
 	m.size = len(m.events) + len(got.JobAvailableMessages) + len(m.unknown)
 	for _, job := range got.JobAvailableMessages {
 		m.available = append(m.available, job.RunnerRequestID)

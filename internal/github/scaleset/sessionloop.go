@@ -260,7 +260,10 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 			a.log.Warn("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
 		}
 	}
-	a.cursor = max(a.cursor, m.id)
+	isFull := a.ahead >= maxAhead // then the message is left in the queue, and comes again
+	if !isFull {
+		a.cursor = max(a.cursor, m.id)
+	}
 	suspect := isSuspect(m)
 	if suspect {
 		m.statistics = nil // fetched below
@@ -268,7 +271,9 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	if a.seen.add(m, a.config.Now()) {
 		a.config.Changed()
 	}
-	a.deliver(m)
+	if !isFull {
+		a.deliver(m)
+	}
 	if suspect {
 		return a.check(ctx)
 	}
@@ -343,24 +348,24 @@ func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorder gives the recorder a moment before the next poll, or all the time it
-// needs when too many messages wait for it. True: there is something to acknowledge.
+// awaitRecorder gives the recorder a moment before the next poll, or a longer time if too many messages wait for it. The session is polled all
+// the same: GitHub ends one that is not, and only a poll shows that it did. True: there is something to acknowledge.
 func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
 	if a.ahead == 0 {
 		return false
 	}
-	var enough <-chan time.Time
-	if a.ahead < maxAhead {
-		timer := time.NewTimer(a.config.Pace.Gather)
-		defer timer.Stop()
-		enough = timer.C
+	patience := a.config.Pace.Gather
+	if a.ahead >= maxAhead {
+		patience = a.config.Pace.Blocked
 	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return true
 	case <-a.recorder.recorded:
 		return true
-	case <-enough:
+	case <-timer.C:
 		return false
 	}
 }

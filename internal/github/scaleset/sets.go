@@ -104,8 +104,9 @@ func (c *Client) set(ctx context.Context, class endpoint, doing string, call fun
 	var set *Set
 	err := c.do(ctx, class, doing, func(ctx context.Context, oc *official.Client) error {
 		got, err := call(ctx, oc)
-		if err == nil {
+		if err == nil && got != nil {
 			set = setOf(got)
+			_, err = github.Fit(set)
 		}
 		return err
 	})
@@ -124,9 +125,6 @@ func wireSet(set Set) *official.RunnerScaleSet {
 }
 
 func setOf(wire *official.RunnerScaleSet) *Set {
-	if wire == nil {
-		return nil
-	}
 	set := &Set{
 		ID: int64(wire.ID), Name: wire.Name, GroupID: int64(wire.RunnerGroupID), GroupName: wire.RunnerGroupName,
 		Statistics: statisticsOf(wire.Statistics),

@@ -55,12 +55,15 @@ type Snapshot struct {
 	// Counted is when they came.
 	Counted time.Time
 
-	// Started and Completed are the last such event of each runner, by the runner's name.
+	// Started and Completed are the last such event of each runner, by the runner's name, of mostRunners at most.
 	Started, Completed map[string]JobEvent
 
 	// LastPoll is when GitHub last answered a poll, or the opening of the session.
 	LastPoll time.Time
 }
+
+// mostRunners bounds of how many runners a Listener remembers events until Retain: a server may name any.
+const mostRunners = 10_000
 
 // observation is the Snapshot under its lock.
 type observation struct {
@@ -154,10 +157,12 @@ func (o *observation) add(m *message, now time.Time) bool {
 			continue
 		}
 		changed = true
-		if event.Type == JobStarted {
-			o.snapshot.Started[event.RunnerName] = event
-		} else {
-			o.snapshot.Completed[event.RunnerName] = event
+		last := o.snapshot.Started
+		if event.Type == JobCompleted {
+			last = o.snapshot.Completed
+		}
+		if _, known := last[event.RunnerName]; known || len(last) < mostRunners {
+			last[event.RunnerName] = event
 		}
 	}
 	return changed

@@ -15,6 +15,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // Tokens are renewed this long before they expire. The official client renews its
@@ -26,7 +28,8 @@ const tokenMargin = 90 * time.Second
 // so that many of them cost one set of calls per renewal. Only good answers are kept.
 type tokenSource struct {
 	next    http.RoundTripper
-	now     func() time.Time
+	now     func() time.Time // GitHub's clock
+	app     *github.App      // that asks for tokens; nil for none
 	timeout time.Duration
 	flights singleflight.Group
 
@@ -107,6 +110,13 @@ func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request
 	defer cancel()
 	out := req.Clone(ctx)
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if t.app != nil && class == endpointAccessToken { // the official client goes by this machine's clock
+		assertion, err := t.app.Assertion(t.now())
+		if err != nil {
+			return nil, fmt.Errorf("signing as an App: %w", err)
+		}
+		out.Header.Set("Authorization", "Bearer "+assertion)
+	}
 	resp, err := t.next.RoundTrip(out)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// maxBody bounds an answer, in bytes. 50 events, the most a message has, are some 50 kB.
-const maxBody = 8 << 20
+// answerBounds are those of an answer but for a message. GitHub looks up by name, so lists have one element or none.
+var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 
 // metered counts and times requests by class of endpoint, and bounds the size of answers.
 type metered struct{ options github.Options }
@@ -27,7 +27,11 @@ type metered struct{ options github.Options }
 // RoundTrip sends the request and counts it.
 func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	class := string(requestEndpoint(req))
-	resp, err := traffic.Send(m.options.Transport, req, class, maxBody)
+	bounds := answerBounds
+	if requestEndpoint(req) == endpointMessagePoll {
+		bounds = messageBounds
+	}
+	resp, err := traffic.Send(m.options, req, class, bounds)
 	m.options.Note(req.Context(), class, resp, err)
 	if requestEndpoint(req).isToken() {
 		m.options.NoteRefusal(resp)
@@ -95,7 +99,10 @@ func requestEndpoint(req *http.Request) endpoint {
 
 // observer notes each answer in the exchange of its call, and makes messages safe for
 // the official client to parse.
-type observer struct{ next http.RoundTripper }
+type observer struct {
+	next    http.RoundTripper
+	options github.Options
+}
 
 // RoundTrip sends the request and notes the answer.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -116,15 +123,12 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.status, x.header = resp.StatusCode, resp.Header
 		return resp, nil
 	}
-	body, err := readAll(resp)
+	body, err := o.read(x, resp, isMessage)
 	if err != nil {
-		x.message = err.Error()
 		return nil, err
 	}
-	x.status, x.header = resp.StatusCode, resp.Header
 	switch {
 	case isMessage:
-		body = x.readMessage(resp, body)
 	case hasShape:
 		if err := x.readShape(body); err != nil {
 			return nil, err
@@ -136,14 +140,30 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
-func (x *exchange) readMessage(resp *http.Response, body []byte) []byte {
-	if len(bytes.TrimSpace(trimBOM(body))) == 0 {
-		resp.StatusCode, x.status = http.StatusAccepted, http.StatusAccepted
-		return body
+// read reads an answer whole, and makes a message harmless. One that is cut off counts as no answer.
+func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
+	body, err := readAll(resp)
+	if err == nil && isMessage {
+		body, err = x.readMessage(resp, body)
+		o.options.NoteSize("message_body", resp.StatusCode, err)
 	}
-	body, x.unknown = harmless(body)
-	return body
+	if err == nil || isTooLarge(err) {
+		x.status, x.header = resp.StatusCode, resp.Header
+	}
+	if err != nil {
+		x.message = err.Error()
+	}
+	return body, err
+}
+
+// readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
+func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err error) {
+	if len(bytes.TrimSpace(trimBOM(body))) == 0 {
+		resp.StatusCode = http.StatusAccepted
+		return body, nil
+	}
+	body, x.unknown, err = harmless(body)
+	return body, err
 }
 
 // readShape checks that an answer has what GitHub always sends, and reads what the official client doesn't.

@@ -135,7 +135,9 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	case corev1.PodRunning:
 		return ending{exitCode: exitUnknown}, false, nil
 	}
-	a.fault = a.node.faults.strike(a.pod)
+	if a.fault = a.node.faults.strike(a.pod); a.fault != nil {
+		a.status.ahead = a.fault.Clock
+	}
 	if err := a.schedule(); err != nil {
 		return ending{}, false, err
 	}

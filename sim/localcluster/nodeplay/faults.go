@@ -48,6 +48,8 @@ const (
 	NeverConnects FaultKind = "never-connects"
 	// Evicted deletes the pod from outside after its process connected, as draining a node does.
 	Evicted FaultKind = "evicted"
+	// ClockWrong has the node show another time, by Fault.Clock, and does nothing else.
+	ClockWrong FaultKind = "clock-wrong"
 	// NodeLost is told of the pods of a node that [Node.Lose] takes away; it can't be injected.
 	NodeLost FaultKind = "node-lost"
 )
@@ -66,6 +68,8 @@ type Fault struct {
 	Probability float64
 	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled and Evicted strike.
 	After time.Duration
+	// Clock is how far the clock of the pod's node is ahead, whatever the fault's kind.
+	Clock time.Duration
 	// For is the time after which Unschedulable, VolumeElsewhere, StartsSlowly, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is
 	// cleared.
 	For time.Duration

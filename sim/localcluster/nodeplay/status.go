@@ -5,6 +5,7 @@ package nodeplay
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,12 @@ type statusWriter struct {
 	// restarts is how often the runner's container ran again, and last how it ended before.
 	restarts int32
 	last     corev1.ContainerState
+	// ahead is how far the node's clock is ahead.
+	ahead time.Duration
 }
+
+// now is the time that the node's clock shows.
+func (w *statusWriter) now() metav1.Time { return metav1.NewTime(time.Now().Add(w.ahead)) }
 
 // unschedulable is what a scheduler reports of a pod that no node takes.
 func (w *statusWriter) unschedulable(why string) corev1.PodStatus {
@@ -79,7 +85,7 @@ func (w *statusWriter) runnerEnded(end ending) corev1.PodStatus {
 
 // running is the status of a pod all of whose containers run.
 func (w *statusWriter) running() corev1.PodStatus {
-	w.ran = metav1.Now()
+	w.ran = w.now()
 	status := w.base(corev1.PodRunning)
 	status.PodIP = w.address
 	status.PodIPs = []corev1.PodIP{{IP: w.address}}
@@ -113,7 +119,7 @@ func (w *statusWriter) base(phase corev1.PodPhase) corev1.PodStatus {
 	case w.pod.Status.StartTime != nil:
 		w.started = *w.pod.Status.StartTime
 	case w.started.IsZero():
-		w.started = metav1.Now()
+		w.started = w.now()
 	}
 	status := corev1.PodStatus{
 		Phase: phase, StartTime: &w.started, HostIP: hostIP, HostIPs: []corev1.HostIP{{IP: hostIP}},
@@ -165,7 +171,7 @@ func (w *statusWriter) ended(end ending) corev1.ContainerState {
 		started = w.started
 	}
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: int32(end.exitCode), Reason: reason, StartedAt: started, FinishedAt: metav1.Now(),
+		ExitCode: int32(end.exitCode), Reason: reason, StartedAt: started, FinishedAt: w.now(),
 	}}
 }
 

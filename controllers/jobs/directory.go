@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/reservation"
+)
+
+// connection returns what is known of a connection, nil if there is none, and whether this process leads.
+func (k *JobTracker) connection(key types.NamespacedName) (c *connection, leads bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.conns[key.Namespace][key.Name], k.leading
+}
+
+// connectionsOf returns the connections of a namespace.
+func (k *JobTracker) connectionsOf(namespace string) []*connection {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.conns[namespace]))
+}
+
+// allConnections returns those of all namespaces.
+func (k *JobTracker) allConnections() []*connection {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []*connection
+	for _, conns := range k.conns {
+		all = slices.AppendSeq(all, maps.Values(conns))
+	}
+	return all
+}
+
+// spacesOf returns the spaces that the events of a namespace's connections are for: its own, and those of namespaces that may use them. Where
+// there are fewer pools, events come first, so that nobody waits for whoever has more.
+func (k *JobTracker) spacesOf(connections string) []*space {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := []*space{k.space(spaceKey{connections, connections})}
+	for _, s := range k.spaces[connections] {
+		if !s.own() && s.size.Load() > 0 {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *space) int {
+		return cmp.Or(cmp.Compare(a.size.Load(), b.size.Load()), cmp.Compare(a.pools, b.pools))
+	})
+	return all
+}
+
+// space returns a space, which is made if there is none. The caller holds the lock.
+func (k *JobTracker) space(key spaceKey) *space {
+	if k.spaces[key.connections] == nil {
+		k.spaces[key.connections] = map[string]*space{}
+	}
+	s := k.spaces[key.connections][key.pools]
+	if s == nil {
+		s = newSpace(key, k)
+		k.spaces[key.connections][key.pools] = s
+	}
+	return s
+}
+
+// locate returns what a connection is for; false if that isn't known, or pools of a namespace may not use it.
+func (k *JobTracker) locate(conn types.NamespacedName, namespace string) (scope jobmatch.Scope, ok bool) {
+	c, _ := k.connection(conn)
+	if c == nil || conn.Namespace != namespace && mayUse(context.Background(), k.Access, conn, namespace) != nil {
+		return scope, false
+	}
+	c.do(func() { scope, ok = c.scope, c.placed })
+	return scope, ok
+}
+
+// setPool adds a pool, or takes over what changed of it. One that can't be read stays as it was.
+func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
+	if obj.Unreadable() != nil {
+		return
+	}
+	next := candidateOf(obj)
+	k.placing.Lock()
+	defer k.placing.Unlock()
+	p, now := k.poolFor(obj), k.Now()
+	defer p.space.mu.Unlock()
+	p.learn(obj)
+	p.space.place(p, next, now)
+	p.space.wake(p, now)
+	k.workers.jobs.add(p.key) // it may not be read yet
+}
+
+// poolFor returns what is known of a pool, with the lock of the space that it is in now. From another space it brings its jobs along.
+func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
+	now, key := k.Now(), client.ObjectKeyFromObject(obj)
+	at := spaceKey{pools: key.Namespace, connections: obj.Spec.ConnectionRef.From(key.Namespace).Namespace}
+	p := &pool{key: key, now: &candidate{}, ledger: reservation.New(now), slack: reservation.NewSlack()}
+	switch was := k.lock(key); {
+	case was == nil:
+	case was.owner.UID != obj.UID:
+		was.space.drop(was, now)
+		k.leave(was)
+	case was.space.spaceKey == at:
+		return was
+	default:
+		was.space.takeOut(was)
+		p.ledger, was.ledger = was.ledger, p.ledger
+		p.slack, was.slack = was.slack, p.slack
+		p.saved.loaded = was.saved.loaded
+		p.saved.unwritten, was.saved.unwritten = now, time.Time{}
+		k.leave(was)
+	}
+	k.mu.Lock()
+	p.space = k.space(at)
+	k.homes[key] = p.space
+	k.mu.Unlock()
+	p.space.mu.Lock()
+	return p
+}
+
+// removePool drops a pool that is gone.
+func (k *JobTracker) removePool(key types.NamespacedName) {
+	k.placing.Lock()
+	defer k.placing.Unlock()
+	if p := k.lock(key); p != nil {
+		p.space.drop(p, k.Now())
+		k.leave(p)
+	}
+}
+
+// leave releases the lock of the space that a pool was taken out of, and drops the space if it was the last one. A namespace's own space stays: it
+// has jobs that wait for pools.
+func (k *JobTracker) leave(p *pool) {
+	s := p.space
+	isEmpty := len(s.members) == 0
+	s.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.homes, p.key)
+	if isEmpty && !s.own() {
+		delete(k.spaces[s.connections], s.pools)
+	}
+	if len(k.spaces[s.connections]) == 0 {
+		delete(k.spaces, s.connections)
+	}
+}
+
+// setConnection adds a connection, or takes over what changed of it.
+func (k *JobTracker) setConnection(obj *v1alpha1.GitHubConnection) {
+	key := client.ObjectKeyFromObject(obj)
+	k.mu.Lock()
+	c := k.conns[key.Namespace][key.Name]
+	if c == nil || c.uid != obj.UID {
+		c = newConnection(key, obj.UID, k.Now())
+		if k.conns[key.Namespace] == nil {
+			k.conns[key.Namespace] = map[string]*connection{}
+		}
+		k.conns[key.Namespace][key.Name] = c
+	}
+	k.mu.Unlock()
+	c.learn(obj)
+	k.workers.addConnection(key)
+	k.placeAll(key)
+}
+
+// removeConnection drops a connection that is gone.
+func (k *JobTracker) removeConnection(key types.NamespacedName) {
+	k.mu.Lock()
+	if delete(k.conns[key.Namespace], key.Name); len(k.conns[key.Namespace]) == 0 {
+		delete(k.conns, key.Namespace)
+	}
+	k.mu.Unlock()
+	k.placeAll(key)
+}
+
+// placeAll places the pools of a connection again.
+func (k *JobTracker) placeAll(conn types.NamespacedName) {
+	k.mu.Lock()
+	all, isGone := slices.Collect(maps.Values(k.spaces[conn.Namespace])), k.conns[conn.Namespace][conn.Name] == nil
+	k.mu.Unlock()
+	for _, s := range all {
+		s.mu.Lock()
+		for _, p := range slices.Collect(maps.Values(s.members)) {
+			if p.conn == conn {
+				s.place(p, *p.now, k.Now())
+			}
+		}
+		if isGone {
+			maps.DeleteFunc(s.suspects, func(r suspect, _ time.Time) bool { return r.conn == conn })
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// runnersHeld is the reason of the event about Runners that have ended and that other controllers keep.
+const runnersHeld = "RunnersHeld"
+
+// heldAfter is how long other controllers may keep Runners before an event says so, and heldAgain the time to the next such event.
+const heldAfter, heldAgain = 30 * time.Second, time.Hour
+
+// holding records since when other controllers keep Runners that have ended, and when an event last said so.
+type holding struct{ since, reported time.Time }
+
+// reportHeld emits an event if other controllers have kept Runners for some time.
+func (r *Reconciler) reportHeld(o observation, held []*v1alpha1.Runner) holding {
+	h := o.memory.held
+	switch {
+	case len(held) == 0:
+		return holding{}
+	case h.since.IsZero():
+		h.since = o.now
+	case o.now.Sub(h.since) >= heldAfter && o.now.Sub(h.reported) >= heldAgain:
+		h.reported = o.now
+		r.Event(o.pool, corev1.EventTypeWarning, runnersHeld, describeHeld(held))
+	}
+	return h
+}
+
+// describeHeld names the finalizers and how many Runners each keeps.
+func describeHeld(held []*v1alpha1.Runner) string {
+	counts := map[string]int{}
+	for _, x := range held {
+		for _, f := range x.Finalizers {
+			counts[f]++
+		}
+	}
+	var parts []string
+	for _, f := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("finalizer %s keeps %s", f, wording.Count(counts[f], "Runner")))
+	}
+	return strings.Join(parts, ", ") + "; they have ended and do not count; the controller that added the finalizer must remove it"
+}
+
+// refusedEnd returns why Runners that have ended are still there although Corral wants to delete them.
+func refusedEnd(list runnerList) notReady {
+	for _, x := range list {
+		if ready := conditions.Get(x.runner, v1alpha1.ReadyCondition); !x.isEnding() && ready != nil && ready.Reason == v1alpha1.DeletionRefusedReason {
+			return notReady{reason: ready.Reason, message: ready.Message, runner: x.runner.Name}
+		}
+	}
+	return notReady{}
+}

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/kube"
+)
+
+func TestDescribeHeld(t *testing.T) {
+	var held []*v1alpha1.Runner
+	for _, finalizers := range [][]string{{"example.com/b"}, {"example.com/a", "example.com/b"}} {
+		held = append(held, &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Finalizers: finalizers}})
+	}
+	const want = "finalizer example.com/a keeps 1 Runner, finalizer example.com/b keeps 2 Runners; " +
+		"they have ended and do not count; the controller that added the finalizer must remove it"
+	if got := describeHeld(held); got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
+// An event comes after half a minute, and then once an hour.
+func TestReportHeld(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	r := &Reconciler{Reporter: kube.Reporter{Events: recorder}}
+	held := []*v1alpha1.Runner{{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/hold"}}}}
+	o := observation{pool: &v1alpha1.RunnerPool{}, now: time.Unix(1_000_000, 0)}
+	for _, step := range []struct {
+		after time.Duration
+		held  []*v1alpha1.Runner
+		want  int
+	}{{0, held, 0}, {29 * time.Second, held, 0}, {time.Second, held, 1}, {59 * time.Minute, held, 0}, {time.Minute, held, 1}, {time.Hour, nil, 0}, {0, held, 0}} {
+		o.now = o.now.Add(step.after)
+		o.memory.held = r.reportHeld(o, step.held)
+		if got := len(recorder.Events); got != step.want {
+			t.Errorf("at %s: %d events, want %d", o.now, got, step.want)
+		}
+		for range len(recorder.Events) {
+			<-recorder.Events
+		}
+	}
+}
+
+// The more names are taken, the more numbers are left out.
+func TestAvoid(t *testing.T) {
+	e := &expectations{last: 3}
+	taken := make([]runners.Failure, 5)
+	for i := range taken {
+		taken[i].NameTaken = i != 2
+	}
+	e.avoid(taken)
+	if got := e.next(); got != 3+0+1+2+4+1 {
+		t.Errorf("the next number is %d", got)
+	}
+	for range 100 {
+		e.avoid(taken)
+	}
+	if e.leap != maxLeap {
+		t.Errorf("%d numbers are left out", e.leap)
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package crdgen adds maxima to the CRDs where markers can't: to types of other projects, to the values of maps of strings, and to all
+// that only the controller writes.
+package crdgen
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+const folder = "charts/corral/files/crds"
+
+const (
+	maxLength     = "maxLength"
+	maxItems      = "maxItems"
+	maxProperties = "maxProperties"
+)
+
+// maximum of a field: the keyword of its schema, and the number.
+type maximum struct {
+	keyword string
+	most    int
+}
+
+// maxima by the end of a field's path, where the markers of its type say none.
+var maxima = map[string]maximum{
+	".matchLabels": {maxProperties, 64}, ".matchLabels.*": {maxLength, 63},
+	".matchExpressions": {maxItems, 64}, ".matchExpressions[].key": {maxLength, 317}, ".matchExpressions[].operator": {maxLength, 32},
+	".matchExpressions[].values": {maxItems, 64}, ".matchExpressions[].values[]": {maxLength, 63},
+	".resources.requireRequests[]": {maxLength, 317}, ".resources.requireLimits[]": {maxLength, 317},
+	"spec.modules.*": {maxLength, v1alpha1.MaxPolicyBytes}, "spec.tags.*": {maxLength, 4096},
+	"spec.dependsOn[].name": {maxLength, 253}, "spec.dependsOn[].namespace": {maxLength, 63}, "spec.dependsOn[].readyExpr": {maxLength, 4096},
+	"status.conditions": {maxItems, 32}, "status.inventory.entries": {maxItems, 32768}, // more than etcd keeps in an object
+}
+
+// maxStatusItems is the most elements of a list of a status that has no maximum of its own.
+const maxStatusItems = 1024
+
+// Generate changes the CRDs in place, at the root of the repository.
+func Generate() error {
+	files, err := filepath.Glob(filepath.Join(folder, "corral.dev_*.yaml"))
+	if err != nil {
+		return fmt.Errorf("looking for CRDs: %w", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading a CRD: %w", err)
+		}
+		if text, err = bounded(text); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			return fmt.Errorf("writing a CRD: %w", err)
+		}
+	}
+	return nil
+}
+
+// bounded returns a CRD with the maxima.
+func bounded(crd []byte) ([]byte, error) {
+	var definition map[string]any
+	if err := yaml.Unmarshal(crd, &definition); err != nil {
+		return nil, fmt.Errorf("decoding it: %w", err)
+	}
+	for _, version := range at[[]any](definition, "spec", "versions") {
+		fields := at[map[string]any](version, "schema", "openAPIV3Schema", "properties")
+		for _, part := range []string{"spec", "status"} {
+			if schema, ok := fields[part].(map[string]any); ok {
+				bound(schema, part)
+			}
+		}
+	}
+	text, err := yaml.Marshal(definition)
+	if err != nil {
+		return nil, fmt.Errorf("encoding it: %w", err)
+	}
+	return append([]byte("---\n"), text...), nil
+}
+
+// at returns what is at a path of fields; the zero value if it is something else.
+func at[T any](value any, path ...string) T {
+	for _, name := range path {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	found, _ := value.(T)
+	return found
+}
+
+// bound adds maxima to a schema and to those below it.
+func bound(schema map[string]any, path string) {
+	if m, ok := maximumOf(schema, path); ok && schema[m.keyword] == nil {
+		schema[m.keyword] = m.most
+	}
+	for name, inner := range at[map[string]any](schema, "properties") {
+		bound(inner.(map[string]any), path+"."+name)
+	}
+	if inner := at[map[string]any](schema, "additionalProperties"); inner != nil {
+		bound(inner, path+".*")
+	}
+	if inner := at[map[string]any](schema, "items"); inner != nil {
+		bound(inner, path+"[]")
+	}
+}
+
+// maximumOf returns the maximum that a field is given.
+func maximumOf(schema map[string]any, path string) (maximum, bool) {
+	for end, m := range maxima {
+		if path == end || strings.HasPrefix(end, ".") && strings.HasSuffix(path, end) {
+			return m, true
+		}
+	}
+	isStatus := strings.HasPrefix(path, "status.")
+	switch schema["type"] {
+	case "string":
+		return maximum{maxLength, v1alpha1.MaxStatusText}, isStatus && schema["enum"] == nil && schema["format"] == nil
+	case "array":
+		return maximum{maxItems, maxStatusItems}, isStatus
+	}
+	return maximum{}, false
+}

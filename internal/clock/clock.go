@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clock reads a server's clock from the Date header of the answers that the server sends anyway.
+package clock
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/corral-dev/corral/internal/meter"
+)
+
+const (
+	// tolerance is the largest difference that is ignored: the header has whole seconds, and answers take time to arrive.
+	tolerance = 2 * time.Second
+	// Limit is the difference from which on a clock is reported as wrong.
+	Limit = 30 * time.Second
+)
+
+// Offsets is the metric of how far servers' clocks are ahead.
+var Offsets = meter.Gauges("corral_clock_offset_seconds",
+	"How far the API server's clock is ahead of this process's, or GitHub's, by connection, ahead of the API server's. Negative if it is behind.", "server", "connection")
+
+// Report is called after each answer with how far a server's clock is ahead of the one that it is compared with. crossed is true if the
+// difference now exceeds Limit, or no longer does. It must not block.
+type Report func(ahead time.Duration, crossed bool)
+
+// Clock shows a server's time. It shows its base's time until the server has answered, and while the two differ by at most 2 s.
+type Clock struct {
+	base, compared func() time.Time
+	report         Report
+
+	mu    sync.Mutex
+	ahead time.Duration // of base
+	isFar bool
+}
+
+// New returns the clock of a server. base measures the time between two answers. report gets the difference to the clock compared; nil for
+// no reports.
+func New(base, compared func() time.Time, report Report) *Clock {
+	return &Clock{base: base, compared: compared, report: report}
+}
+
+// Steady returns a clock that shows the machine's time now, and goes on steadily whatever becomes of the machine's clock.
+func Steady() func() time.Time {
+	began := time.Now()
+	return func() time.Time { return began.Round(0).Add(time.Since(began)) }
+}
+
+// Now returns the server's time.
+func (c *Clock) Now() time.Time { return c.base().Add(c.Ahead()) }
+
+// Ahead returns how far the server's clock is ahead of base.
+func (c *Clock) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ahead
+}
+
+// Wrap returns a transport that reads the clock from answers.
+func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return transport{next, c} }
+
+type transport struct {
+	next  http.RoundTripper
+	clock *Clock
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := t.clock.base()
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	at, err := http.ParseTime(resp.Header.Get("Date"))
+	if err == nil && resp.StatusCode < http.StatusInternalServerError && resp.Header.Get("Age") == "" { // not a gateway's, nor a cache's
+		t.clock.note(at, sent, t.clock.base())
+	}
+	return resp, nil
+}
+
+// note takes in that the server sent an answer at a time, by its own clock, between two times by base.
+func (c *Clock) note(at, sent, received time.Time) {
+	least, most := at.Sub(received), at.Add(time.Second).Sub(sent)
+	c.mu.Lock()
+	if c.ahead < least-tolerance || c.ahead > most+tolerance {
+		c.ahead = min(max(0, least), most)
+		if c.ahead.Abs() <= tolerance {
+			c.ahead = 0
+		}
+	}
+	offset := received.Add(c.ahead).Sub(c.compared().Round(0))
+	wasFar := c.isFar
+	c.isFar = offset.Abs() > Limit
+	crossed := c.isFar != wasFar
+	c.mu.Unlock()
+	if c.report != nil {
+		c.report(offset, crossed)
+	}
+}

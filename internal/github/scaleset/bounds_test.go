@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scaleset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/sim/githubsim"
+)
+
+// hostileMessage is a message with a body, as the queue sends it.
+func hostileMessage(t *testing.T, body string) string {
+	t.Helper()
+	text, err := json.Marshal(wireMessage{MessageID: 1, MessageType: jobMessages, Body: body})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func started(n int, name string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(`{"messageType":"JobStarted","jobId":"j","runnerName":"`+name+`","runnerId":1},`, n), ",") + "]"
+}
+
+// Whatever a server sends instead of a message, it takes little memory, and the error names what is too large.
+func TestAHostileMessageTakesLittleMemory(t *testing.T) {
+	for name, tc := range map[string]struct {
+		message string
+		want    github.TooLarge
+	}{
+		"127,000 events": {hostileMessage(t, "["+strings.Repeat(`{"messageType":"JobStarted","runnerName":"r"},`, 126_999)+"{}]"), github.TooLarge{Most: 2 << 20, Unit: "bytes"}},
+		"201 events":     {hostileMessage(t, started(201, "r")), github.TooLarge{Most: 200, Unit: "elements"}},
+		"many labels":    {hostileMessage(t, `[{"messageType":"JobAssigned","requestLabels":["x"`+strings.Repeat(`,"x"`, 100)+`]}]`), github.TooLarge{Field: "requestLabels", Most: 100, Unit: "elements"}},
+		"10,000 levels":  {`{"messageId":1,"x":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`, github.TooLarge{Most: 32, Unit: "levels"}},
+		"levels within":  {hostileMessage(t, strings.Repeat("[", 10_000)), github.TooLarge{Most: 32, Unit: "levels"}},
+		"a long text":    {hostileMessage(t, `[{"messageType":"JobStarted","runnerName":"`+strings.Repeat("x", 1<<20)+`"}]`), github.TooLarge{Field: "runnerName", Most: 256 << 10, Unit: "bytes"}},
+		"a long list":    {`{"messageId":1,"x":[0` + strings.Repeat(",0", 877_777) + `]}`, github.TooLarge{Field: "x", Most: 100, Unit: "elements"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim, c := memoryClient(t, githubsim.Options{})
+			s, _, err := c.OpenSession(testContext(t), createSet(t, c).ID, owner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: tc.message})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err = s.Poll(testContext(t), patience)
+			runtime.ReadMemStats(&after)
+			large, e := github.TooLarge{}, new(github.Error)
+			if !errors.As(err, &large) || large != tc.want || !errors.As(err, &e) || e.Kind != github.KindUnavailable || e.Status != http.StatusOK || e.Silent {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+			// In memory, the server's copies count as well.
+			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(16<<20+3*len(tc.message)) {
+				t.Errorf("it took %d MiB", took>>20)
+			}
+		})
+	}
+}
+
+// 50 events are what GitHub sends at most. Such as have a name beyond GitHub's maxima are acknowledged with the others and left out.
+func TestEventsWithLongNamesAreLeftOut(t *testing.T) {
+	sim, c := memoryClient(t, githubsim.Options{})
+	s, _, err := c.OpenSession(testContext(t), createSet(t, c).ID, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := []string{
+		`{"messageType":"JobStarted","jobId":"good","runnerName":"r","jobDisplayName":"` + strings.Repeat("x", 2000) + `"}`,
+		`{"messageType":"JobStarted","jobId":"a","runnerName":"` + strings.Repeat("x", 257) + `"}`,
+		`{"messageType":"JobStarted","jobId":"b","ownerName":"acme","repositoryName":"` + strings.Repeat("x", 136) + `"}`,
+		`{"messageType":"JobCompleted","jobId":"` + strings.Repeat("x", 257) + `"}`,
+	}
+	for i := range 46 {
+		events = append(events, fmt.Sprintf(`{"messageType":"JobAssigned","jobId":"%d"}`, i))
+	}
+	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: hostileMessage(t, "["+strings.Join(events, ",")+"]")})
+	m, err := s.poll(testContext(t), patience, 0, 0, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, event := range durable(m.events) {
+		names = append(names, event.JobID)
+	}
+	if len(m.unknown) != 3 || len(m.events) != 47 || len(names) != 1 || names[0] != "good" || m.size != 50 {
+		t.Errorf("%d events, %v of them durable; %d unknown; size %d", len(m.events), names, len(m.unknown), m.size)
+	}
+	if n := len(durable(m.events)[0].Name); n != 1024 {
+		t.Errorf("the job's name has %d bytes", n)
+	}
+}
+
+// Names of runners that come and come take no more memory than those of many pools.
+func TestASnapshotRemembersSoManyRunners(t *testing.T) {
+	o := newObservation()
+	for i := range 3 * mostRunners / 100 {
+		m := &message{}
+		for j := range 100 {
+			name := fmt.Sprintf("r%d", i*100+j)
+			m.events = append(m.events, JobEvent{Type: JobStarted, RunnerName: name, JobID: "1"}, JobEvent{Type: JobCompleted, RunnerName: name, JobID: "1"})
+		}
+		o.add(m, time.Unix(1, 0))
+	}
+	known := o.get()
+	if len(known.Started) != mostRunners || len(known.Completed) != mostRunners {
+		t.Errorf("%d and %d runners are remembered", len(known.Started), len(known.Completed))
+	}
+	o.add(&message{events: []JobEvent{{Type: JobStarted, RunnerName: "r0", JobID: "2"}}}, time.Unix(1, 0))
+	o.retain(func(name string) bool { return name == "r0" })
+	if got := o.get().Started; len(got) != 1 || got["r0"].JobID != "2" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A server whose messages are too large is trouble of its connection. It is over some time after the last of them.
+func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := githubsim.New(githubsim.Options{})
+		defer sim.Close()
+		sim.AddOrg("acme")
+		sim.AddToken("secret")
+		known := github.NewConnections(time.Now)
+		if err := known.Set("ci/acme", github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}); err != nil {
+			t.Fatal(err)
+		}
+		c, _ := NewClients(known, github.Options{Transport: inMemory(sim)}).Get("ci/acme")
+		set := createSet(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		l := NewListener(Config{Client: c, SetID: set.ID, Owner: owner, Recorder: &memory{}})
+		go func() {
+			defer close(ended)
+			l.Run(ctx)
+		}()
+		defer func() { cancel(); <-ended }()
+		sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: hostileMessage(t, started(201, "r"))})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		trouble, yes := known.Trouble("ci/acme")
+		if !yes || trouble.Code != http.StatusOK || trouble.Large != error(github.TooLarge{Most: 200, Unit: "elements"}) { //nolint:errorlint // it is not wrapped
+			t.Errorf("%t, %+v", yes, trouble)
+		}
+		if s := l.Snapshot(); s.State != Failing || github.KindOf(s.Err) != github.KindUnavailable || github.CodeOf(s.Err) != http.StatusOK {
+			t.Errorf("%s: %v", s.State, s.Err)
+		}
+		calls := sim.Report().Requests[githubsim.EndpointGetMessage]
+		if calls > 30 {
+			t.Errorf("%d polls in two minutes", calls)
+		}
+		sim.ClearFaults()
+		time.Sleep(3 * time.Minute)
+		if trouble, yes := known.Trouble("ci/acme"); yes || l.Snapshot().State != Listening {
+			t.Errorf("it isn't over: %+v, %s", trouble, l.Snapshot().State)
+		}
+	})
+}
