@@ -87,8 +87,8 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
 			"pools.cue:6:15: pools.linux.spec: scaleSetName is of a scale set: runners with registration REST have none"}},
 		"labels of the controller's on GitHub": {pool("labels: [\"gpu\", \"Corral-Owner-0011aabb\"]\nscaleSetName: \"corral-owner-x\"\n" + template), []string{
-			`pools.cue:8:17: pools.linux.spec.labels[1]: invalid value "Corral-Owner-0011aabb": must not begin with corral-owner-: the controller knows its own runners by such labels`,
-			`pools.cue:9:1: pools.linux.spec.scaleSetName: must not begin with corral-owner-: the controller knows its own runners by such labels`}},
+			`pools.cue:8:17: pools.linux.spec.labels[1]: invalid value "Corral-Owner-0011aabb" (out of bound !~"(?i)^corral-owner-")`,
+			`pools.cue:9:15: pools.linux.spec.scaleSetName: invalid value "corral-owner-x" (out of bound !~"(?i)^corral-owner-")`}},
 		"below the bound": {pool("scale: {max: -2}\n" + template), []string{
 			"pools.cue:8:14: pools.linux.spec.scale.max: invalid value -2 (out of bound >=0)"}},
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{

@@ -191,6 +191,7 @@ type counts struct {
 	busy    int32    // with a job
 	running int32    // idle, busy, or settling
 	supply  int32    // running, or starting
+	ended   int32    // settling
 	free    []Runner // without a job
 }
 
@@ -199,6 +200,7 @@ func countRunners(runners []Runner) counts {
 	for _, r := range runners {
 		switch {
 		case r.Settling:
+			c.ended++
 			c.supply++
 			c.running++
 		case r.State == v1alpha1.RunnerBusy:
@@ -301,9 +303,10 @@ func creations(in Input, c counts, desired int32) int32 {
 
 // drains picks surplus runners without a job that are past their protection. Idle ones end
 // only as far as running ones cover the desired number without them: one that starts
-// yet doesn't stand in for them.
+// yet doesn't stand in for them. Settling ones are no surplus: they have ended, and a job
+// that GitHub still counts may be theirs.
 func drains(in Input, c counts, desired int32) ([]string, time.Duration) {
-	surplus := int64(c.supply) - int64(desired) - in.extra()
+	surplus := int64(c.supply-c.ended) - int64(desired) - in.extra()
 	if surplus <= 0 {
 		return nil, 0
 	}
