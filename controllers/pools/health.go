@@ -63,6 +63,9 @@ type healthMemory struct {
 	notReady notReady
 	// refusal is the last time that a quota refused a new Runner, unless one was created since or none is missing.
 	refusal refusal
+	// well is when the last runner that did well began to, and interruption what ends runners through no fault of their template.
+	well         time.Time
+	interruption interruption
 }
 
 // refusal is when and why the API server refused a Runner; the zero value for never.
@@ -152,6 +155,8 @@ func checkHealth(o observation, results runners.Results) health {
 		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
 	}
 	h.memory.circuits = countFailures(o, results)
+	h.memory.well = wellSince(o, results)
+	h.memory.interruption = interruptionOf(o, h.memory.failures, h.memory.well)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
@@ -287,7 +292,7 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 func recalled(o observation, revision string) scaling.Circuit {
 	s := &o.pool.Status
 	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
-	if o.memory.health.circuits != nil || c == nil || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
+	if o.memory.health.circuits != nil || c == nil || c.Reason != v1alpha1.RunnersFailingReason || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
 		return scaling.Circuit{Revision: revision}
 	}
 	last := c.LastTransitionTime.Time

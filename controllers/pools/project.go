@@ -43,9 +43,12 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
-	if why := failing(d.circuit); why != "" {
+	switch why, i := failing(d.circuit), o.memory.health.interruption; {
+	case why != "":
 		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", why)
-	} else {
+	case i.reason != "":
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.message)
+	default:
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
 	markVersion(pool, o)
