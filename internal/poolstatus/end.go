@@ -7,9 +7,11 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -130,6 +132,16 @@ func EndOf(pod *corev1.Pod, w Witness) End {
 	e.Message = harmless(e.Message)
 	e.JobLost = w.HasJob && (HasEnded(pod) || runnerStatus(pod).State.Terminated != nil)
 	return e
+}
+
+// Gone returns a pod that is gone as one that ended: if it had not, someone deleted it.
+func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
+	if HasEnded(last) {
+		return last
+	}
+	pod := last.DeepCopy()
+	pod.Status.Phase, pod.DeletionTimestamp = corev1.PodFailed, cmp.Or(pod.DeletionTimestamp, &metav1.Time{Time: now})
+	return pod
 }
 
 // end makes an End of a verdict.

@@ -400,6 +400,28 @@ func TestAnEndByANodeWithExitCode0Settles(t *testing.T) {
 	}
 }
 
+// With a job that GitHub does not report as over, the job is lost with the node, and no other runner is made for it.
+func TestAnEndByANodeWithExitCode0LosesTheJob(t *testing.T) {
+	pod := observedPod(t, kubeletEnds["the node shuts down, the runner exits with 0"].pod...)
+	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{Job: &v1alpha1.JobReference{ID: "1"}}}
+	ended := time.Unix(500, 0).Add(minute)
+	for after, want := range map[time.Duration]v1alpha1.RunnerState{
+		time.Second: v1alpha1.RunnerFinished, poolstatus.Settle: v1alpha1.RunnerFailed, poolstatus.JobLost: v1alpha1.RunnerFinished,
+	} {
+		now := ended.Add(after)
+		o := poolstatus.Observe(r, pod, time.Hour, now)
+		a := poolstatus.Assess(o, now)
+		if isLost := want == v1alpha1.RunnerFailed; a.State != want || a.Cause != "" || isLost && (!a.Settling || a.Reason != "Terminated: "+gone+", with a job: GitHub will fail it") {
+			t.Errorf("after %s: %+v", after, a)
+		}
+		again := *r
+		again.Status.EndedAt, again.Status.EndedClean, again.Status.Exit, again.Status.Reason = &metav1.Time{Time: o.EndedAt}, true, o.Exit, a.Reason
+		if b := poolstatus.Assess(poolstatus.Observe(&again, nil, time.Hour, now), now); b != a {
+			t.Errorf("after %s, read back: %+v", after, b)
+		}
+	}
+}
+
 func TestAPodsMessageIsHarmless(t *testing.T) {
 	secret := "\x1b[31mlow\n\tHTTPS_PROXY=http://corral:hunter2@proxy:3128\n"
 	for _, p := range []*corev1.Pod{

@@ -5,7 +5,6 @@ package poolstatus
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -14,7 +13,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +20,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/sim/localcluster"
 )
 
 // otherReleases has the reasons of releases of Kubernetes that the local control plane is not made of, one a line: release, kind, reason, file.
@@ -46,8 +46,7 @@ const completed = "Completed"
 // rises with that of the libraries.
 func TestEveryReasonOfKubernetesIsKnown(t *testing.T) {
 	t.Parallel()
-	const nested = "../../sim/localcluster/localkube"
-	found := readReasons(t, folderOf(t, nested, "k8s.io/kubernetes"), folderOf(t, nested, "k8s.io/api"))
+	found := readReasons(t, folderOf(t, "k8s.io/kubernetes"), folderOf(t, "k8s.io/api"))
 	for kind, least := range map[string]int{ofPods: 25, ofDisruption: 6, ofContainers: 2} {
 		if len(found[kind]) < least {
 			t.Errorf("%d reasons of kind %s were found: is the source read?", len(found[kind]), kind)
@@ -87,27 +86,20 @@ func isKnown(kind, reason string) bool {
 	return known || kind == ofPods && (reason == resizing || strings.HasPrefix(reason, outOf)) || kind == ofContainers && reason == completed
 }
 
-// folderOf downloads a module that another requires, and returns its folder.
-func folderOf(t *testing.T, module, path string) string {
+func folderOf(t *testing.T, module string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", path)
-	c.Dir, c.Env = module, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	out, err := c.Output()
+	folder, err := localcluster.Source(t.Context(), module)
 	if err != nil {
-		t.Fatalf("downloading %s: %v\n%s", path, err, out)
+		t.Fatal(err)
 	}
-	var got struct{ Dir string }
-	if err := json.Unmarshal(out, &got); err != nil || got.Dir == "" {
-		t.Fatalf("downloading %s: %v\n%s", path, err, out)
-	}
-	return got.Dir
+	return folder
 }
 
 func recordReasons(t *testing.T, releases []string) {
 	t.Helper()
 	var text strings.Builder
 	for _, release := range releases {
-		found := readReasons(t, folderOf(t, t.TempDir(), "k8s.io/kubernetes@"+release), folderOf(t, t.TempDir(), "k8s.io/api@v0"+strings.TrimPrefix(release, "v1")))
+		found := readReasons(t, folderOf(t, "k8s.io/kubernetes@"+release), folderOf(t, "k8s.io/api@v0"+strings.TrimPrefix(release, "v1")))
 		for _, kind := range slices.Sorted(maps.Keys(found)) {
 			for _, reason := range slices.Sorted(maps.Keys(found[kind])) {
 				fmt.Fprintln(&text, release, kind, reason, found[kind][reason])

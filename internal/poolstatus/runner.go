@@ -162,13 +162,14 @@ func ended(o Observation, now time.Time) Assessment {
 	if again := o.Noticed.Add(Settle); again.After(settled) {
 		settled = again
 	}
+	byItself := o.EndedClean && o.Exit == nil // which GitHub reports, if it had a job
 	switch {
-	case !o.EndedClean && o.Job != nil && now.Before(lost):
+	case o.EndedClean && now.Before(settled):
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: endedBy(o, "ended") + mayHaveWorked, Cause: o.Cause}
+	case !byItself && o.Job != nil && now.Before(lost):
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + jobWillFail}
 	case !o.EndedClean:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
-	case now.Before(settled):
-		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: endedBy(o, "ended") + mayHaveWorked, Cause: o.Cause}
 	case o.Job == nil:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: endedBy(o, "ended without a job"), Cause: crash(o)}
 	}
@@ -177,7 +178,7 @@ func ended(o Observation, now time.Time) Assessment {
 
 // endedBy returns what ended a container that then exited with code 0; byItself if nothing did.
 func endedBy(o Observation, byItself string) string {
-	if o.Cause == "" {
+	if o.Cause == "" && o.Exit == nil {
 		return byItself
 	}
 	return o.EndReason
