@@ -63,8 +63,7 @@ type healthMemory struct {
 	notReady notReady
 	// refusal is the last time that a quota refused a new Runner, unless one was created since or none is missing.
 	refusal refusal
-	// well is when the last runner that did well began to, and interruption what ends runners through no fault of their template.
-	well         time.Time
+	// interruption is what ends runners through no fault of their template.
 	interruption interruption
 }
 
@@ -155,8 +154,7 @@ func checkHealth(o observation, results runners.Results) health {
 		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
 	}
 	h.memory.circuits = countFailures(o, results)
-	h.memory.well = wellSince(o, results)
-	h.memory.interruption = interruptionOf(o, h.memory.failures, h.memory.well)
+	h.memory.interruption = o.memory.health.interruption.after(o, results, h.failures)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))

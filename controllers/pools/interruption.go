@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -15,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/scaling"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -22,54 +22,77 @@ const (
 	interruptedFor = 10 * time.Minute
 	// interruptedLeast is how long a pool reports it at least, so that the condition doesn't change with each runner of a pool whose nodes differ.
 	interruptedLeast = time.Minute
+	// maxRow bounds how many of the runners are remembered.
+	maxRow = 20
 )
 
 // interruption is what ends a pool's runners one after the other that is not the fault of their template; the zero value for nothing.
 type interruption struct {
+	// row has the runners that nodes or others ended before they did well, and since another did; the newest last.
+	row []runners.Failure
+	// reason and message of the condition Healthy, "" while nothing is reported.
 	reason, message string
-	// isNew is true in the first pass that finds it.
+	// well is when the last runner that did well began to, and last when the last of the row ended.
+	well, last time.Time
+	// isNew is true in the pass that reports it first.
 	isNew bool
 }
 
-// interruptionOf finds it among the last failures of the pool's runners, the newest first. No runner is known to have done well since a time.
-func interruptionOf(o observation, last []v1alpha1.RunnerFailure, well time.Time) interruption {
-	external := slices.DeleteFunc(slices.Clone(last), func(f v1alpha1.RunnerFailure) bool { return !f.Cause.IsExternal() })
-	if len(external) == 0 {
-		return interruption{}
+// after returns what is known after another pass, with the failures since the last one.
+func (i interruption) after(o observation, results runners.Results, failures []runners.Failure) interruption {
+	next := i.recalled(o)
+	next.well = i.wellSince(o, results)
+	next.row = slices.DeleteFunc(slices.Concat(i.row, failures), func(f runners.Failure) bool { return !f.Cause.IsExternal() || !f.Began.After(next.well) })
+	next.row = next.row[max(0, len(next.row)-maxRow):]
+	n := len(next.row)
+	if n > 0 {
+		next.last = next.row[n-1].At
 	}
-	row, nodes := 0, map[string]bool{}
-	for _, f := range external {
-		if !f.Time.Time.Before(well.Truncate(time.Second)) {
-			row++
-		}
+	age := o.now.Sub(next.last)
+	switch {
+	case age >= interruptedFor, n < scaling.Tolerated && age >= interruptedLeast:
+		next.reason, next.message = "", ""
+	case n >= scaling.Tolerated:
+		next.reason, next.message = describeRow(next.row)
+		next.isNew = i.reason == "" && conditions.GetReason(o.pool, v1alpha1.HealthyCondition) != next.reason
+	}
+	if age >= interruptedFor {
+		next.row = nil
+	}
+	return next
+}
+
+// recalled returns it without what is about one pass. A process that has just begun goes on with what the pool reports.
+func (i interruption) recalled(o observation) interruption {
+	i.isNew = false
+	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
+	if o.memory.health.failures == nil && c != nil && (c.Reason == v1alpha1.NodesFailingReason || c.Reason == v1alpha1.PodsDeletedReason) {
+		i.reason, i.message, i.last = c.Reason, c.Message, o.now
+	}
+	return i
+}
+
+// describeRow returns the reason and the message of a row of runners that nodes or others ended, by the last one.
+func describeRow(row []runners.Failure) (reason, message string) {
+	last := row[len(row)-1]
+	if last.Cause != v1alpha1.CauseNode {
+		return v1alpha1.PodsDeletedReason, "pods of runners are deleted by others; the last: " + wording.Truncate(last.Message, maxReason)
+	}
+	nodes := map[string]bool{}
+	for _, f := range row {
 		if f.Cause == v1alpha1.CauseNode && f.Node != "" {
 			nodes[f.Node] = true
 		}
 	}
-	newest, before := external[0], o.memory.health.interruption.reason
-	age := o.now.Sub(newest.Time.Time)
-	if age >= interruptedFor || row < scaling.Tolerated && (before == "" || age >= interruptedLeast) {
-		return interruption{}
-	}
-	i := interruption{reason: v1alpha1.PodsDeletedReason, message: "pods of runners are deleted by others; the last: " + newest.Reason}
-	if newest.Cause == v1alpha1.CauseNode {
-		names := strings.Join(slices.Sorted(maps.Keys(nodes)), ", ")
-		i = interruption{reason: v1alpha1.NodesFailingReason, message: fmt.Sprintf("nodes refuse or end runners: %s; the last: %s", names, newest.Reason)}
-	}
-	i.isNew = before == "" && conditions.GetReason(o.pool, v1alpha1.HealthyCondition) != i.reason
-	return i
+	names := wording.List(slices.Sorted(maps.Keys(nodes)), maxNamed)
+	return v1alpha1.NodesFailingReason, fmt.Sprintf("nodes refuse or end runners: %s; the last: %s", names, wording.Truncate(last.Message, maxReason))
 }
 
-// wellSince is when the last runner of the pool began to do well. A process that has just begun counts from now on, unless the pool reported an
-// interruption last.
-func wellSince(o observation, results runners.Results) time.Time {
-	began := []time.Time{o.memory.health.well}
+// wellSince is when the last runner of the pool began to do well; zero if none is known to.
+func (i interruption) wellSince(o observation, results runners.Results) time.Time {
+	began := []time.Time{i.well}
 	for _, w := range results.Worked {
 		began = append(began, w.Began)
-	}
-	reported := []string{v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason}
-	if o.memory.health.failures == nil && !slices.Contains(reported, conditions.GetReason(o.pool, v1alpha1.HealthyCondition)) {
-		began = append(began, o.now)
 	}
 	for _, x := range o.runners {
 		s := x.verdict.State

@@ -93,6 +93,22 @@ func TestARunnerThatDoesWellEndsAnInterruption(t *testing.T) {
 	}
 }
 
+// A node that is drained ends many idle runners at once. They did well before, so they are no row.
+func TestRunnersThatDidWellBeforeAreNoInterruption(t *testing.T) {
+	b := newBench(t)
+	b.warm(3)
+	began := b.now
+	b.now = b.now.Add(time.Minute)
+	b.reconcile()
+	for range 3 {
+		b.results.Failures = append(b.results.Failures, runners.Failure{Cause: v1alpha1.CauseRemoved, Message: "drained", Node: "n1", Began: began, At: b.now})
+	}
+	b.reconcile()
+	if got := b.health(); got != v1alpha1.SucceededReason {
+		t.Errorf("it says %s", got)
+	}
+}
+
 func TestAnInterruptionIsForgotten(t *testing.T) {
 	b := newBench(t)
 	b.start()
