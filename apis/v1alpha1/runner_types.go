@@ -326,7 +326,9 @@ func (e *RunnerExit) After(reason string) string {
 	}
 	rest := e.rest()
 	switch {
-	case !strings.Contains(reason, e.code()) && strings.HasPrefix(reason, e.Reason):
+	case e.Reason != "" && e.Code == 0 && strings.Contains(reason, e.Reason) && rest != "":
+		return ";" + rest // its container may go on
+	case !strings.Contains(reason, e.code()) && strings.Contains(reason, e.Reason):
 		return "; " + (&RunnerExit{Code: e.Code}).String() + rest
 	case !strings.Contains(reason, e.code()):
 		return "; " + e.String()
