@@ -72,9 +72,8 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.step = planUpdate(o, update, in, list)
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
-	if in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds); failing(d.circuit) != "" {
-		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: failing(d.circuit)}
-	}
+	in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds)
+	d.notReady = failing(d.circuit, o.memory.health.interruption).or(d.notReady)
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
 		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
@@ -135,15 +134,18 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// failing says that runners fail time and again; "" if they don't.
-func failing(c scaling.Circuit) string {
+// failing returns why the pool is held back because its runners fail time and again, or end through no fault of their own; the zero value if it
+// isn't.
+func failing(c scaling.Circuit, i interruption) notReady {
 	switch {
 	case c.Open():
-		return c.String()
-	case c.Rounds.Open():
-		return c.Rounds.String()
+		return notReady{reason: v1alpha1.RunnersFailingReason, message: c.String()}
+	case !c.Rounds.Open():
+		return notReady{}
+	case i.reason != "" && c.Rounds.Cause.IsExternal():
+		return notReady{reason: i.reason, message: i.who + "; " + c.Rounds.String()}
 	}
-	return ""
+	return notReady{reason: v1alpha1.RunnersFailingReason, message: c.Rounds.String()}
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.

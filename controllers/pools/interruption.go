@@ -4,7 +4,6 @@
 package pools
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -30,8 +29,8 @@ const (
 type interruption struct {
 	// row has the runners that nodes or others ended before they did well, and since another did; the newest last.
 	row []runners.Failure
-	// reason and message of the condition Healthy, "" while nothing is reported.
-	reason, message string
+	// reason of the condition Healthy, who ends the runners and what the last one ended with; "" while nothing is reported.
+	reason, who, says string
 	// well is when the last runner that did well began to, and last when the last of the row ended.
 	well, last time.Time
 	// isNew is true in the pass that reports it first.
@@ -51,9 +50,10 @@ func (i interruption) after(o observation, results runners.Results, failures []r
 	age := o.now.Sub(next.last)
 	switch {
 	case age >= interruptedFor, n < scaling.Tolerated && age >= interruptedLeast:
-		next.reason, next.message = "", ""
+		next.reason = ""
 	case n >= scaling.Tolerated:
-		next.reason, next.message = describeRow(next.row)
+		next.reason, next.who = describeRow(next.row)
+		next.says = "; the last: " + wording.Truncate(next.row[n-1].Message, maxReason)
 		next.isNew = i.reason == "" && conditions.GetReason(o.pool, v1alpha1.HealthyCondition) != next.reason
 	}
 	if age >= interruptedFor {
@@ -67,16 +67,15 @@ func (i interruption) recalled(o observation) interruption {
 	i.isNew = false
 	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
 	if o.memory.health.failures == nil && c != nil && (c.Reason == v1alpha1.NodesFailingReason || c.Reason == v1alpha1.PodsDeletedReason) {
-		i.reason, i.message, i.last = c.Reason, c.Message, o.now
+		i.reason, i.who, i.last = c.Reason, c.Message, o.now
 	}
 	return i
 }
 
-// describeRow returns the reason and the message of a row of runners that nodes or others ended, by the last one.
-func describeRow(row []runners.Failure) (reason, message string) {
-	last := row[len(row)-1]
-	if last.Cause != v1alpha1.CauseNode {
-		return v1alpha1.PodsDeletedReason, "pods of runners are deleted by others; the last: " + wording.Truncate(last.Message, maxReason)
+// describeRow returns the reason that a row of runners ended by nodes or others is reported for, by the last one, and who ended them.
+func describeRow(row []runners.Failure) (reason, who string) {
+	if row[len(row)-1].Cause != v1alpha1.CauseNode {
+		return v1alpha1.PodsDeletedReason, "others delete the pods of runners"
 	}
 	nodes := map[string]bool{}
 	for _, f := range row {
@@ -84,8 +83,7 @@ func describeRow(row []runners.Failure) (reason, message string) {
 			nodes[f.Node] = true
 		}
 	}
-	names := wording.List(slices.Sorted(maps.Keys(nodes)), maxNamed)
-	return v1alpha1.NodesFailingReason, fmt.Sprintf("nodes refuse or end runners: %s; the last: %s", names, wording.Truncate(last.Message, maxReason))
+	return v1alpha1.NodesFailingReason, "nodes refuse or end runners: " + wording.List(slices.Sorted(maps.Keys(nodes)), maxNamed)
 }
 
 // wellSince is when the last runner of the pool began to do well; zero if none is known to.

@@ -71,12 +71,12 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 
 // markHealthy sets the condition that reports what its runners fail of.
 func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
-	why := failing(c)
+	why := failing(c, i)
 	switch {
-	case why != "":
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", why)
+	case why.reason != "":
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, why.reason, "%s", why.message)
 	case i.reason != "":
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.message)
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.who+i.says)
 	default:
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
