@@ -6,6 +6,8 @@ package nodeplay
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,12 +86,7 @@ var refusals = map[string]string{
 }
 
 // Refusals are the reasons for which a fault of the kind Refused may let a node refuse a pod.
-func Refusals() (reasons []string) {
-	for reason := range refusals {
-		reasons = append(reasons, reason)
-	}
-	return reasons
-}
+func Refusals() []string { return slices.Sorted(maps.Keys(refusals)) }
 
 // over applies the end to the status of the containers, as SyncTerminatingPod of pkg/kubelet/kubelet.go does.
 func (e kubeletEnd) over(status corev1.PodStatus) corev1.PodStatus {
