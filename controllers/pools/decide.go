@@ -142,8 +142,9 @@ func failing(c scaling.Circuit, i interruption) notReady {
 		return notReady{reason: v1alpha1.RunnersFailingReason, message: c.String()}
 	case !c.Rounds.Open():
 		return notReady{}
-	case i.reason != "" && c.Rounds.Cause.IsExternal():
-		return notReady{reason: i.reason, message: i.who + "; " + c.Rounds.String()}
+	case len(i.row) > 0 && c.Rounds.Cause.IsExternal():
+		reason, who := describeRow(i.row)
+		return notReady{reason: reason, message: who + "; " + c.Rounds.String()}
 	}
 	return notReady{reason: v1alpha1.RunnersFailingReason, message: c.Rounds.String()}
 }

@@ -27,7 +27,7 @@ const (
 
 // interruption is what ends a pool's runners one after the other that is not the fault of their template; the zero value for nothing.
 type interruption struct {
-	// row has the runners that nodes or others ended before they did well, and since another did; the newest last.
+	// row has the last runners that nodes or others ended; the newest last.
 	row []runners.Failure
 	// reason of the condition Healthy, who ends the runners and what the last one ended with; "" while nothing is reported.
 	reason, who, says string
@@ -37,27 +37,29 @@ type interruption struct {
 	isNew bool
 }
 
-// after returns what is known after another pass, with the failures since the last one.
+// after returns what is known after another pass, with the failures since the last one. Only runners that began after the last one that did well
+// began to are reported.
 func (i interruption) after(o observation, results runners.Results, failures []runners.Failure) interruption {
 	next := i.recalled(o)
 	next.well = i.wellSince(o, results)
-	next.row = slices.DeleteFunc(slices.Concat(i.row, failures), func(f runners.Failure) bool { return !f.Cause.IsExternal() || !f.Began.After(next.well) })
+	next.row = slices.DeleteFunc(slices.Concat(i.row, failures), func(f runners.Failure) bool {
+		return !f.Cause.IsExternal() || o.now.Sub(f.At) >= interruptedFor
+	})
 	next.row = next.row[max(0, len(next.row)-maxRow):]
-	n := len(next.row)
-	if n > 0 {
-		next.last = next.row[n-1].At
+	n := 0
+	for _, f := range next.row {
+		if f.Began.After(next.well) {
+			n++
+			next.last = f.At
+			next.says = "; the last: " + wording.Truncate(f.Message, maxReason)
+		}
 	}
-	age := o.now.Sub(next.last)
 	switch {
-	case age >= interruptedFor, n < scaling.Tolerated && age >= interruptedLeast:
-		next.reason = ""
 	case n >= scaling.Tolerated:
 		next.reason, next.who = describeRow(next.row)
-		next.says = "; the last: " + wording.Truncate(next.row[n-1].Message, maxReason)
 		next.isNew = i.reason == "" && conditions.GetReason(o.pool, v1alpha1.HealthyCondition) != next.reason
-	}
-	if age >= interruptedFor {
-		next.row = nil
+	case o.now.Sub(next.last) >= interruptedLeast:
+		next.reason = ""
 	}
 	return next
 }
