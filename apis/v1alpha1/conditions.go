@@ -16,8 +16,8 @@ const (
 	// TemplateValidCondition is on a RunnerPool: the API server accepts the pod of
 	// the current revision (a dry run, once per revision).
 	TemplateValidCondition = "TemplateValid"
-	// HealthyCondition is on a RunnerPool: False while its runners fail one after the
-	// other for a cause that another attempt won't mend.
+	// HealthyCondition is on a RunnerPool: False while its runners fail one after the other, for a cause that another attempt won't mend, or
+	// because nodes or others end them before they do well.
 	HealthyCondition = "Healthy"
 	// PolicyCondition is on a RunnerPool: policies allow its template and decided its limits.
 	PolicyCondition = "PolicyAllowed"
@@ -100,6 +100,12 @@ const (
 	// RunnersFailingReason is true while a pool's runners fail one after the other; the
 	// message names the cause, and one runner is tried now and then.
 	RunnersFailingReason = "RunnersFailing"
+	// NodesFailingReason is true while nodes refuse or end a pool's runners one after the other; the message names the nodes and has the last
+	// reason. The pool's template is not blamed. While round after round fails, the pool is not ready, and fewer jobs are accepted.
+	NodesFailingReason = "NodesFailing"
+	// PodsDeletedReason is true while a user or another controller deletes or evicts the pods of a pool's runners one after the other, as for
+	// NodesFailing. Kubernetes does not record who it is.
+	PodsDeletedReason = "PodsDeleted"
 
 	// PolicyPendingReason is true until policies have decided for a pool once: it starts and announces nothing.
 	PolicyPendingReason = "PolicyPending"

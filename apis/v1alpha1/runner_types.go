@@ -92,7 +92,7 @@ const (
 )
 
 // RunnerCause is why a runner does not start, or ended without a job.
-// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Cache;Slow
+// +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Cache;Slow;Node;Deadline
 type RunnerCause string
 
 const (
@@ -112,7 +112,7 @@ const (
 	CauseOutdated RunnerCause = "Outdated"
 	// CauseNeverConnected is when the container runs and GitHub doesn't see the runner.
 	CauseNeverConnected RunnerCause = "NeverConnected"
-	// CauseRemoved is when somebody else deletes the pod: its node is drained or gone.
+	// CauseRemoved is when a user, the scheduler or another controller deletes or evicts the pod, or it is unknown who ended it.
 	CauseRemoved RunnerCause = "Removed"
 	// CauseGitHub is when GitHub doesn't register the runner.
 	CauseGitHub RunnerCause = "GitHub"
@@ -120,9 +120,16 @@ const (
 	CauseCache RunnerCause = "Cache"
 	// CauseSlow is when nothing is known to be amiss, and it takes too long.
 	CauseSlow RunnerCause = "Slow"
+	// CauseNode is when the node refuses the pod or ends it, for its own state, or is lost with it.
+	CauseNode RunnerCause = "Node"
+	// CauseDeadline is when activeDeadlineSeconds of the pod ended while the runner had no job, after the runner had the time to take one.
+	CauseDeadline RunnerCause = "Deadline"
 )
 
-// Permanent says whether another attempt is likely to end the same way.
+// IsExternal reports whether the runner's node or someone else ended the runner: neither it nor its template is to blame.
+func (c RunnerCause) IsExternal() bool { return c == CauseNode || c == CauseRemoved }
+
+// Permanent says whether another attempt is likely to end the same way: the template, the image, credentials or other configuration is to blame.
 func (c RunnerCause) Permanent() bool {
 	switch c {
 	case CauseRefused, CauseImagePull, CauseConfig, CauseCrash, CauseOutdated, CauseNeverConnected:
@@ -221,12 +228,41 @@ type RunnerStatus struct {
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
-// RunnerExit is how a runner's container ended, and what it said last.
+// RunnerActor is who ended a runner.
+// +kubebuilder:validation:Enum=Runner;Container;InitContainer;Sidecar;Node;Scheduler;Outsider;Corral;Unknown
+type RunnerActor string
+
+const (
+	// ActorRunner is the runner's program, which exited.
+	ActorRunner RunnerActor = "Runner"
+	// ActorContainer is the runner's container: it can't be started, or it exceeded its own limit of memory or of storage.
+	ActorContainer RunnerActor = "Container"
+	// ActorInitContainer is a container that runs before the runner's.
+	ActorInitContainer RunnerActor = "InitContainer"
+	// ActorSidecar is a sidecar that ends again and again before the runner's container starts.
+	ActorSidecar RunnerActor = "Sidecar"
+	// ActorNode is the node, or a controller that acts because of its state.
+	ActorNode RunnerActor = "Node"
+	// ActorScheduler is the scheduler, which makes room for a pod of higher priority.
+	ActorScheduler RunnerActor = "Scheduler"
+	// ActorOutsider is a user or another controller. Kubernetes doesn't record which.
+	ActorOutsider RunnerActor = "Outsider"
+	// ActorCorral is Corral.
+	ActorCorral RunnerActor = "Corral"
+	// ActorUnknown is when nothing shows who it was.
+	ActorUnknown RunnerActor = "Unknown"
+)
+
+// RunnerExit is how a runner's pod and container ended, and what the container said last.
 type RunnerExit struct {
-	// code that it exited with.
+	// actor that ended it.
+	// +optional
+	Actor RunnerActor `json:"actor,omitempty"`
+
+	// code that the container exited with; 0 as well if it never began, or goes on while its pod is being removed.
 	Code int32 `json:"code"`
 
-	// reason that the node gives, such as OOMKilled.
+	// reason that Kubernetes gives for the end of the pod, such as Evicted, or else for that of the container, such as OOMKilled.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -250,12 +286,15 @@ type RunnerExit struct {
 
 // String says all of it in one line.
 func (e *RunnerExit) String() string {
+	says := e.Reason != "" && e.Reason != "Error" // which says no more
 	text := "ended"
-	if e.Code != 0 {
+	switch {
+	case says && e.Code != 0:
+		text = e.Reason + ", " + e.code()
+	case says:
+		text = e.Reason
+	case e.Code != 0:
 		text = e.code()
-	}
-	if e.Reason != "" && e.Reason != "Error" { // which says no more
-		text = e.Reason + ", " + text
 	}
 	return text + e.rest()
 }
@@ -289,6 +328,10 @@ func (e *RunnerExit) After(reason string) string {
 	}
 	rest := e.rest()
 	switch {
+	case e.Reason != "" && e.Code == 0 && strings.Contains(reason, e.Reason) && rest != "":
+		return ";" + rest // its container may go on
+	case !strings.Contains(reason, e.code()) && strings.Contains(reason, e.Reason):
+		return "; " + (&RunnerExit{Code: e.Code}).String() + rest
 	case !strings.Contains(reason, e.code()):
 		return "; " + e.String()
 	case rest == "", strings.HasPrefix(rest, ";"), strings.HasSuffix(reason, e.code()+")"):

@@ -73,9 +73,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	in = withUpdate(in, d.step, list)
 	var probe time.Duration
 	in.Holds, d.circuit, probe = holdBack(o, d.step, in.Holds)
-	if why := failing(d.circuit); why != "" {
-		d.notReady = notReady{reason: v1alpha1.RunnersFailingReason, message: why}
-	}
+	d.notReady = failing(d.circuit, o.memory.health.interruption).or(d.notReady)
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
 		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
@@ -137,15 +135,19 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// failing returns why the pool's runners keep failing; "" if they do not.
-func failing(c scaling.Circuit) string {
+// failing returns why the pool is held back because its runners fail time and again, or end through no fault of their own; the zero value if it
+// isn't.
+func failing(c scaling.Circuit, i interruption) notReady {
 	switch {
 	case c.Open():
-		return c.String()
-	case c.Rounds.Open():
-		return c.Rounds.String()
+		return notReady{reason: v1alpha1.RunnersFailingReason, message: c.String()}
+	case !c.Rounds.Open():
+		return notReady{}
+	case len(i.row) > 0 && c.Rounds.Cause.IsExternal():
+		reason, who := describeRow(i.row)
+		return notReady{reason: reason, message: who + "; " + c.Rounds.String()}
 	}
-	return ""
+	return notReady{reason: v1alpha1.RunnersFailingReason, message: c.Rounds.String()}
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.

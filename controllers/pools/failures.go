@@ -82,7 +82,7 @@ func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 		Node: f.Node,
 	}
 	if f.Exit != nil {
-		exit := v1alpha1.RunnerExit{Code: f.Exit.Code, Reason: f.Exit.Reason, Signal: f.Exit.Signal, Message: wording.TruncateStart(f.Exit.Message, maxLog)}
+		exit := v1alpha1.RunnerExit{Actor: f.Exit.Actor, Code: f.Exit.Code, Reason: f.Exit.Reason, Signal: f.Exit.Signal, Message: wording.TruncateStart(f.Exit.Message, maxLog)}
 		for _, t := range f.Exit.Taints[:min(len(f.Exit.Taints), maxTaints)] {
 			exit.Taints = append(exit.Taints, wording.Truncate(t, maxTaint))
 		}

@@ -31,7 +31,7 @@ import (
 func (b *bench) failed(name string) runners.Failure {
 	return runners.Failure{
 		Runner: name, Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Message: "Error (exit code 1)", Node: "n1",
-		Exit: &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "no such file: run.sh"}, Began: b.now, At: b.now,
+		Exit: &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1", Message: "no such file: run.sh"}, Began: b.now, At: b.now,
 	}
 }
 
@@ -52,7 +52,7 @@ func TestTheLastFailuresAreInTheStatus(t *testing.T) {
 	b.reconcile()
 	want := []v1alpha1.RunnerFailure{{
 		Runner: "a", Time: metav1.Unix(1_000_000, 0), Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1",
-		Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"},
+		Exit: &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Message: "no such file: run.sh"},
 	}}
 	if diff := cmp.Diff(want, b.pool().Status.Failures); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

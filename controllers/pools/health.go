@@ -64,6 +64,8 @@ type healthMemory struct {
 	notReady notReady
 	// refusal is the last time that a quota refused a new Runner, unless one was created since or none is missing.
 	refusal refusal
+	// interruption is what ends runners through no fault of their template.
+	interruption interruption
 }
 
 // refusal is when and why the API server refused a Runner; the zero value for never.
@@ -153,6 +155,7 @@ func checkHealth(o observation, results runners.Results) health {
 		o.memory.health.circuits, h.memory.retried = map[string]scaling.Circuit{}, o.pool.Annotations[v1alpha1.RetryAnnotation]
 	}
 	h.memory.circuits = countFailures(o, results)
+	h.memory.interruption = o.memory.health.interruption.after(o, results, h.failures)
 	hold, quota := checkQuota(o.runners, o.sources(o.pool.Status.Update))
 	h.holds = append(h.holds, hold...)
 	admitted, claims := checkClaims(o.pool, o.runners, o.sources(o.pool.Status.Update))
@@ -288,7 +291,7 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 func recalled(o observation, revision string) scaling.Circuit {
 	s := &o.pool.Status
 	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
-	if o.memory.health.circuits != nil || c == nil || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
+	if o.memory.health.circuits != nil || c == nil || c.Reason != v1alpha1.RunnersFailingReason || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
 		return scaling.Circuit{Revision: revision}
 	}
 	last := c.LastTransitionTime.Time

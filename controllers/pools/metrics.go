@@ -28,7 +28,7 @@ var (
 	waitingGauge  = gauge("corral_pool_jobs_waiting", "Jobs that wait because a pool accepts no more.")
 	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
 	suspendGauge  = gauge("corral_pool_suspended", "1 while somebody has a pool suspended, else 0: jobs that wait for it wait on purpose.")
-	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, else 1.")
+	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, or its nodes or others end them, else 1.")
 	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
 	leftGauge     = gauge("corral_deleted_pool_runners", "Runners of a pool that was deleted, as long as they are there: those with a job finish it.")
 	createdTotal  = meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool")

@@ -203,8 +203,12 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents records other limits, and another phase of an update, as events, but for what Ready is about to say for the same reason.
+// recordEvents records other limits, another phase of an update and the beginning of an interruption as events, but for what Ready is about to say
+// for the same reason.
 func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
+	if i := o.memory.health.interruption; i.isNew && !d.circuit.Open() && said != i.reason {
+		r.Event(o.pool, corev1.EventTypeWarning, i.reason, i.who+i.says)
+	}
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",
 			now.Min, wording.Max(now.GetMax()), now.Idle, before.Min, wording.Max(before.GetMax()), before.Idle, because(now.Bounds)))

@@ -43,11 +43,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
-	if why := failing(d.circuit); why != "" {
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, v1alpha1.RunnersFailingReason, "%s", why)
-	} else {
-		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
-	}
+	markHealthy(pool, d.circuit, o.memory.health.interruption)
 	markVersion(pool, o)
 	// Rules may name another time in each decision: that alone is no reason to write.
 	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
@@ -71,6 +67,19 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	s.LastHandledRetryAt = cmp.Or(o.memory.health.retried, s.LastHandledRetryAt)
 	return *s
+}
+
+// markHealthy sets the condition that reports what its runners fail of.
+func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
+	why := failing(c, i)
+	switch {
+	case why.reason != "":
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, why.reason, "%s", why.message)
+	case i.reason != "":
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.who+i.says)
+	default:
+		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
+	}
 }
 
 // markVersion sets the condition that says how long GitHub takes the runners' version. What is not of the revision in force is no more said.

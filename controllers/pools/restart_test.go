@@ -52,6 +52,7 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 		"suspended": func(b *bench) {
 			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
 		},
+		"interrupted": func(b *bench) { b.interrupt(v1alpha1.CauseNode, "Evicted", "n1", "n2", "n1") },
 		"failing": func(b *bench) {
 			for range 3 {
 				b.results.Failures = append(b.results.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseImagePull, Message: "no such image (a)", Began: b.now, At: b.now})

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -100,10 +101,11 @@ type runnerMemory struct {
 
 // podMemory is what this process did about a runner's pod.
 type podMemory struct {
-	created time.Time // when it was, while the cache doesn't show it
-	deleted types.UID // of the pod whose deletion was asked for
-	asked   time.Time // when that was
-	stopped time.Time // when it was asked to end, without its deletion
+	created time.Time   // when it was, while the cache doesn't show it
+	deleted types.UID   // of the pod whose deletion was asked for
+	asked   time.Time   // when that was
+	stopped time.Time   // when it was asked to end, without its deletion
+	last    *corev1.Pod // as it was when it went; nil while it is there, or if that was missed. Guarded by Memory
 }
 
 // containerMemory is about a runner's container.
@@ -320,6 +322,23 @@ func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 		return cmp.Or(known.registration, known.persistent.id)
 	}
 	return 0
+}
+
+// recordGone keeps a pod that is gone for the runner that had it: no pass may have seen how it ended.
+func (m *Memory) recordGone(pod *corev1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.runners[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+	if known != nil && string(known.uid) == pod.Annotations[v1alpha1.RunnerUIDAnnotation] {
+		known.pod.last = pod
+	}
+}
+
+// lastPod returns the pod of a runner that is gone, nil if that was missed.
+func (m *Memory) lastPod(r *runnerMemory) *corev1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.pod.last
 }
 
 // MarkFailed notes why a runner failed that is about to be ended.

@@ -26,10 +26,10 @@ const refusalRetry = 10 * time.Second
 
 // createPod creates the runner's pod unless it has one or had one.
 func (p pass) createPod(ctx context.Context) error {
-	if p.pod != nil || p.runner.Status.StartedAt != nil {
+	if p.pod != nil || p.runner.Status.StartedAt != nil || p.Memory.lastPod(p.memory) != nil {
 		return nil
 	}
-	if !p.memory.pod.created.IsZero() {
+	if !p.memory.pod.created.IsZero() || p.memory.claim.seen {
 		return p.findCreated(ctx)
 	}
 	template, digest, err := p.template(ctx)
@@ -183,14 +183,15 @@ func (p pass) adoptPod(ctx context.Context) error {
 // podShown is how long the cache may take to show a pod before the API server is asked.
 const podShown = 10 * time.Second
 
-// findCreated looks for a pod that was created and that the cache has not shown for a while. If it is gone, somebody deleted it at once.
+// findCreated looks for a pod that was created and that the cache has not shown for a while, or shows no more. If it is gone, someone deleted it
+// before it ran. Another one would only be deleted as well, for the same runner and without end.
 func (p pass) findCreated(ctx context.Context) error {
 	if p.Now().Sub(p.memory.pod.created) < podShown {
 		return nil
 	}
 	err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.runner), &corev1.Pod{})
 	if apierrors.IsNotFound(err) {
-		return &conflictError{v1alpha1.CauseRemoved, "its pod was deleted before it ran"}
+		return &conflictError{v1alpha1.CauseRemoved, "its pod was deleted before it was seen to run"}
 	}
 	if err != nil {
 		return fmt.Errorf("reading the pod: %w", err)

@@ -238,7 +238,7 @@ func (p pass) observe(startErr error) observation {
 	seen := *p.runner
 	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
 	o := observation{
-		Observation: poolstatus.Observe(&seen, p.pod, deadline, p.Now()),
+		Observation: poolstatus.Observe(&seen, p.lastPod(), deadline, p.Now()),
 		startErr:    startErr, jobOver: p.jobOver(), result: p.completion().result,
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
@@ -288,6 +288,14 @@ func (c *containerMemory) start(byPod, now time.Time) time.Time {
 		c.started = c.turned
 	}
 	return c.started
+}
+
+// lastPod returns the runner's pod, or how that ended if it is gone; nil if it has none or that was missed.
+func (p pass) lastPod() *corev1.Pod {
+	if last := p.Memory.lastPod(p.memory); p.pod == nil && last != nil {
+		return poolstatus.Gone(last, p.Now())
+	}
+	return p.pod
 }
 
 // decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job

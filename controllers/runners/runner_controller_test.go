@@ -895,8 +895,8 @@ func TestTheTaintsOfTheNodeStayWithARunnerThatFailed(t *testing.T) {
 		nodes bool
 		want  *v1alpha1.RunnerExit
 	}{
-		"an error":                   {137, true, &v1alpha1.RunnerExit{Code: 137, Node: "spot-1", Taints: []string{"karpenter.sh/disrupted:NoSchedule", "pool=ci:NoSchedule"}}},
-		"an error, the node is gone": {137, false, &v1alpha1.RunnerExit{Code: 137, Node: "spot-1"}},
+		"an error":                   {137, true, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 137, Node: "spot-1", Taints: []string{"karpenter.sh/disrupted:NoSchedule", "pool=ci:NoSchedule"}}},
+		"an error, the node is gone": {137, false, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 137, Node: "spot-1"}},
 		"no error":                   {0, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runner").
 		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost(), terminated()))).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged(), r.podGone())).
 		WatchesRawSource(r.Memory.source()).
 		WithOptions(kube.Fair(concurrent, r.classify)).
 		Complete(r)
@@ -71,6 +71,16 @@ func statusLost() predicate.Predicate {
 func terminated() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetAnnotations()[v1alpha1.TerminateAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.TerminateAnnotation]
+	}}
+}
+
+// podGone lets all pods pass, and keeps those that are gone.
+func (r *Reconciler) podGone() predicate.Predicate {
+	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
+		if pod, ok := e.Object.(*corev1.Pod); ok {
+			r.Memory.recordGone(pod)
+		}
+		return true
 	}}
 }
 

@@ -22,14 +22,14 @@ func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.As
 	if p.memory.container.exit != nil {
 		return p.memory.container.exit
 	}
-	evicted := p.pod != nil && !p.pod.DeletionTimestamp.IsZero() && p.memory.pod.deleted != p.pod.UID
-	amiss := o.Exit != nil || state.State == v1alpha1.RunnerFailed || evicted
-	if !amiss || p.pod == nil || p.pod.Spec.NodeName == "" || o.EndedAt.IsZero() {
-		return o.Exit
-	}
-	exit := o.Exit
-	if exit == nil {
-		exit = &v1alpha1.RunnerExit{Node: p.pod.Spec.NodeName}
+	exit, failed := o.Exit, state.State == v1alpha1.RunnerFailed
+	switch {
+	case exit == nil && p.pod == nil && failed && state.Cause == v1alpha1.CauseRemoved: // before it ran
+		return &v1alpha1.RunnerExit{Actor: v1alpha1.ActorUnknown, Reason: poolstatus.ReasonDeleted}
+	case exit == nil && !failed, p.pod == nil, o.EndedAt.IsZero(), p.pod.Spec.NodeName == "":
+		return exit
+	case exit == nil: // it ended without a job
+		exit = &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Node: p.pod.Spec.NodeName}
 	}
 	exit.Taints = p.taints(ctx, p.pod.Spec.NodeName)
 	p.memory.container.exit = exit

@@ -54,6 +54,10 @@ func (f *PoolFacts) changes() []string {
 	if f.Applied.isFalse() {
 		all = append(all, fmt.Sprintf("PoolSource %s: %s", f.Source, RemedyFor(sourceKind, f.Applied)))
 	}
+	healthy, ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.HealthyCondition), ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	if healthy.isFalse() && healthy.Reason != v1alpha1.RunnersFailingReason && (ready == nil || ready.Reason != healthy.Reason) {
+		all = append(all, Remedy(poolKind, healthy.Reason))
+	}
 	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
 		all = append(all, c.Message+".")
 	}

@@ -23,6 +23,8 @@ var remedies = map[string]string{
 	v1alpha1.SessionRefusedReason:        "Wait: a session that was not closed expires within 92 s.",
 	v1alpha1.GitHubUnavailableReason:     "Wait: GitHub is asked again. Editing the connection doesn't help, unless GitHub can't be reached at all.",
 	v1alpha1.RunnersFailingReason:        "Fix what makes its runners fail." + thenRetry,
+	v1alpha1.NodesFailingReason:          "Look at the nodes that the message names: kubectl describe node NODE. If no node takes the pods, change what spec.template asks for." + thenRetry,
+	v1alpha1.PodsDeletedReason:           "Find out who deletes the pods: the audit log of the API server has the user. Exclude pods with the label corral.dev/pool from deschedulers and clean-up jobs." + thenRetry,
 	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",

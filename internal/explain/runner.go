@@ -241,6 +241,9 @@ func (a RunnerAnswer) Text() string {
 	}
 	if a.Exit != nil {
 		field("Ended with", a.Exit.String())
+		if a.Exit.Actor != "" {
+			field("Ended by", string(a.Exit.Actor))
+		}
 	}
 	field("Revision", a.Revision+revisionText(a.Current))
 	if a.Node != "" {

@@ -277,7 +277,7 @@ func stablePart(c *metav1.Condition) string {
 			return limited
 		}
 		return ""
-	case v1alpha1.RunnersFailingReason, v1alpha1.QuotaExceededReason:
+	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.QuotaExceededReason:
 		return numbers.ReplaceAllString(message, "")
 	case v1alpha1.PolicyFailedReason:
 		message = tooMuch.ReplaceAllString(message, "")

@@ -250,13 +250,28 @@ func Trim(obj any) (any, error) {
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			Labels: ours(pod.Labels), Annotations: ours(pod.Annotations),
 		},
-		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Containers: memoryLimits(pod.Spec.Containers), Resources: pod.Spec.Resources},
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
 			Conditions: pod.Status.Conditions, ContainerStatuses: trimStatuses(pod.Status.ContainerStatuses),
 			InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses),
 		},
 	}, nil
+}
+
+// memoryLimits leaves of the containers the runner's, with its limit of memory: without one, running out of memory is the node's fault.
+func memoryLimits(containers []corev1.Container) []corev1.Container {
+	for _, c := range containers {
+		if c.Name != v1alpha1.RunnerContainerName {
+			continue
+		}
+		kept := corev1.Container{Name: c.Name}
+		if limit, ok := c.Resources.Limits[corev1.ResourceMemory]; ok {
+			kept.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: limit}
+		}
+		return []corev1.Container{kept}
+	}
+	return nil
 }
 
 func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {

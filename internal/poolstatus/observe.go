@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,13 +41,14 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		o.StartedAt = r.Status.StartedAt.Time
 	}
 	if r.Status.EndedAt != nil {
-		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, strings.TrimSuffix(r.Status.Reason, jobWillFail), r.Status.Cause
+		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, withoutNews(r.Status.Reason), r.Status.Cause
 		o.EndedClean, o.Exit = r.Status.EndedClean, r.Status.Exit
 		return o
 	}
 	if pod == nil {
 		if !o.StartedAt.IsZero() {
 			o.EndedAt, o.EndReason, o.Cause = now, "the pod is gone", v1alpha1.CauseRemoved
+			o.Exit = &v1alpha1.RunnerExit{Actor: v1alpha1.ActorUnknown, Reason: ReasonDeleted}
 		} else {
 			o.EndReason, o.Cause = r.Status.Trouble()
 		}
@@ -107,25 +107,40 @@ func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
 }
 
 func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
-	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == v1alpha1.RunnerContainerName })
-	if i >= 0 {
-		status := pod.Status.ContainerStatuses[i]
-		observeContainer(o, status.State)
-		o.Exit = exitOf(pod, cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated))
-		if persists && !HasEnded(pod) {
-			observeAgain(o, status)
-		}
+	status := runnerStatus(pod)
+	observeContainer(o, status.State)
+	if persists && !HasEnded(pod) {
+		observeAgain(o, pod, status)
 	}
-	if o.EndedAt.IsZero() && HasEnded(pod) {
-		// Evicted, preempted or lost with its node: there may be no container status at all.
+	if o.EndedAt.IsZero() && HasEnded(pod) { // its container never began, or the node lost it
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
-		o.EndReason, o.Cause = describe(pod.Status.Reason, pod.Status.Message), v1alpha1.CauseRemoved
 	}
+	t := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
 	if o.StartedAt.IsZero() {
-		observeInit(o, pod)
+		t = cmp.Or(observeInit(o, pod), t)
 	}
+	observeEnd(o, pod, t)
 	if o.StartedAt.IsZero() && o.EndedAt.IsZero() && o.EndReason == "" {
 		observeSchedule(o, pod)
+	}
+}
+
+// observeEnd takes in who ended the pod, or is about to, and why. t is how a container ended; nil if none did.
+func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTerminated) {
+	e := EndOf(pod, Witness{Ending: o.Terminating, HasJob: o.Job != nil && !o.Job.IsOver()})
+	hasEnded := !o.EndedAt.IsZero()
+	isOfContainer := t != nil && e.Reason == t.Reason // whose exit code the reason has
+	if e.Message != "" || e.Cause.IsExternal() && !isOfContainer {
+		o.EndReason = describe(e.Reason, e.Message)
+	}
+	switch {
+	case e.JobLost: // its end is the job's matter
+		o.Cause = ""
+	case hasEnded || isOver(pod):
+		o.Cause = cmp.Or(e.Cause, o.Cause)
+	}
+	if t != nil || hasEnded || isOver(pod) && o.Job == nil {
+		o.Exit = exitOf(pod, t, e)
 	}
 }
 
@@ -141,50 +156,26 @@ func observeSchedule(o *Observation, pod *corev1.Pod) {
 	}
 }
 
-const (
-	// maxLog bounds what is kept of the end of a container's log, in bytes.
-	maxLog = 1000
-	// kubeletCut is how much of the end of a log a kubelet tells, in bytes:
-	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
-	kubeletCut = 2048
-)
-
-// exitOf tells how a container ended; nil for one that runs, or ended with exit code 0.
-func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated) *v1alpha1.RunnerExit {
-	if t == nil || t.ExitCode == 0 {
-		return nil
-	}
-	message := t.Message
-	if len(message) >= kubeletCut {
-		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a credential isn't known for one
-	}
-	text := strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return ' '
-		}
-		return c
-	}, wording.Redact(message))
-	text = strings.Join(strings.Fields(text), " ")
-	text = strings.ToValidUTF8(text[max(0, len(text)-maxLog):], "")
-	return &v1alpha1.RunnerExit{Code: t.ExitCode, Reason: t.Reason, Signal: t.Signal, Node: pod.Spec.NodeName, Message: text}
-}
-
 // observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be
-// pulled or made, or that ends with an error.
-func observeInit(o *Observation, pod *corev1.Pod) {
+// pulled or made, or that ends with an error. It returns how that container ended.
+func observeInit(o *Observation, pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	for _, s := range pod.Status.InitContainerStatuses {
 		one := Observation{}
 		observeContainer(&one, s.State)
-		ended := s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
-		if ended || s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff" {
+		if s.State.Terminated != nil && s.State.Terminated.ExitCode != 0 || isLooping(s) {
 			one.Cause = v1alpha1.CauseCrash
 		}
 		if one.Cause != "" {
 			o.EndReason, o.Cause = fmt.Sprintf("container %s: %s", s.Name, one.EndReason), one.Cause
-			o.Exit = exitOf(pod, cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated))
-			return
+			return cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
 		}
 	}
+	return nil
+}
+
+// isLooping reports whether a container waits to be started again after it ended.
+func isLooping(s corev1.ContainerStatus) bool {
+	return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 }
 
 // exitOutdated is the exit code of a runner whose version GitHub refuses, if it is asked for by podspec.ReturnOutdatedEnv.

@@ -58,12 +58,12 @@ func TestLastWordsAreOneBoundedLine(t *testing.T) {
 		want  *v1alpha1.RunnerExit
 	}{
 		"ended well":      {corev1.ContainerStateTerminated{Message: "done"}, nil},
-		"ended badly":     {corev1.ContainerStateTerminated{ExitCode: 137, Signal: 9, Message: "\x1b[31mout of\n\tmemory\x00\n"}, &v1alpha1.RunnerExit{Code: 137, Signal: 9, Node: "n1", Message: "[31mout of memory"}},
-		"said nothing":    {corev1.ContainerStateTerminated{ExitCode: 1}, &v1alpha1.RunnerExit{Code: 1, Node: "n1"}},
-		"said a lot":      {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000)}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 500)}},
-		"said secrets":    {corev1.ContainerStateTerminated{ExitCode: 1, Message: "+ ./run.sh --jitconfig eyJhbGciOiJSUzI1NiJ9\nHTTPS_PROXY=http://corral:hunter2@proxy:3128\ncurl: (22) 403"}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "+ ./run.sh --jitconfig *** HTTPS_PROXY=http://***@proxy:3128 curl: (22) 403"}},
-		"cut in a word":   {corev1.ContainerStateTerminated{ExitCode: 1, Message: "6C7e42F2" + strings.Repeat(" ", 2047) + "bye"}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: "bye"}},
-		"cut in a letter": {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000) + "."}, &v1alpha1.RunnerExit{Code: 1, Node: "n1", Message: strings.Repeat("ä", 499) + "."}},
+		"ended badly":     {corev1.ContainerStateTerminated{ExitCode: 137, Signal: 9, Message: "\x1b[31mout of\n\tmemory\x00\n"}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 137, Signal: 9, Node: "n1", Message: "[31mout of memory"}},
+		"said nothing":    {corev1.ContainerStateTerminated{ExitCode: 1}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1"}},
+		"said a lot":      {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000)}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1", Message: strings.Repeat("ä", 500)}},
+		"said secrets":    {corev1.ContainerStateTerminated{ExitCode: 1, Message: "+ ./run.sh --jitconfig eyJhbGciOiJSUzI1NiJ9\nHTTPS_PROXY=http://corral:hunter2@proxy:3128\ncurl: (22) 403"}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1", Message: "+ ./run.sh --jitconfig *** HTTPS_PROXY=http://***@proxy:3128 curl: (22) 403"}},
+		"cut in a word":   {corev1.ContainerStateTerminated{ExitCode: 1, Message: "6C7e42F2" + strings.Repeat(" ", 2047) + "bye"}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1", Message: "bye"}},
+		"cut in a letter": {corev1.ContainerStateTerminated{ExitCode: 1, Message: strings.Repeat("ä", 1000) + "."}, &v1alpha1.RunnerExit{Actor: v1alpha1.ActorRunner, Code: 1, Node: "n1", Message: strings.Repeat("ä", 499) + "."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "runner", State: corev1.ContainerState{Terminated: &tc.state}}}}}

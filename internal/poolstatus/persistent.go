@@ -115,7 +115,7 @@ func countOver(j *v1alpha1.JobReference) int32 {
 }
 
 // observeAgain takes the end of a container that runs again for an interruption: only its pod's end, and a version that GitHub refuses, are the runner's.
-func observeAgain(o *Observation, s corev1.ContainerStatus) {
+func observeAgain(o *Observation, pod *corev1.Pod, s corev1.ContainerStatus) {
 	end := s.State.Terminated
 	if end == nil && s.State.Running == nil {
 		end = s.LastTerminationState.Terminated
@@ -124,6 +124,9 @@ func observeAgain(o *Observation, s corev1.ContainerStatus) {
 		return
 	}
 	observeContainer(o, corev1.ContainerState{Terminated: end})
+	if e := endOfRunner(pod, end); e.Cause.IsExternal() {
+		o.Cause = e.Cause
+	}
 	if o.Cause != v1alpha1.CauseOutdated {
 		o.Restarting, o.EndedAt, o.EndedClean = o.EndedAt, time.Time{}, false
 	}

@@ -8,6 +8,7 @@ package poolstatus
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -120,7 +121,7 @@ func Assess(o Observation, now time.Time) Assessment {
 		}
 		return Assessment{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
 	case o.Removed:
-		return Assessment{State: v1alpha1.RunnerFailed, Since: now, Reason: "its pod is being removed", Cause: v1alpha1.CauseRemoved}
+		return removed(o, now)
 	case !o.StartedAt.IsZero():
 		return Assessment{State: v1alpha1.RunnerIdle, Since: latest(o.StartedAt, o.IdleSince), Reason: "waiting for a job"}
 	}
@@ -134,8 +135,26 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// jobWillFail is added to how a runner with a job ended.
-const jobWillFail = ", with a job: GitHub will fail it"
+// removed judges a runner whose pod someone else deletes.
+func removed(o Observation, now time.Time) Assessment {
+	reason := "its pod is being removed"
+	if o.EndReason != "" && o.EndReason != ReasonDeleted {
+		reason += ": " + o.EndReason
+	}
+	return Assessment{State: v1alpha1.RunnerFailed, Since: now, Reason: reason, Cause: cmp.Or(o.Cause, v1alpha1.CauseRemoved)}
+}
+
+const (
+	// jobWillFail is added to how a runner with a job ended.
+	jobWillFail = ", with a job: GitHub will fail it"
+	// mayHaveWorked is added to how a runner ended that may have had a job.
+	mayHaveWorked = ", waiting for the job's completion"
+)
+
+// withoutNews returns a reason without what Assess added to it.
+func withoutNews(reason string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), mayHaveWorked)
+}
 
 // ended judges a runner whose container ended before its job's completion was seen.
 func ended(o Observation, now time.Time) Assessment {
@@ -143,30 +162,34 @@ func ended(o Observation, now time.Time) Assessment {
 	if again := o.Noticed.Add(Settle); again.After(settled) {
 		settled = again
 	}
+	byItself := o.EndedClean && o.Exit == nil // which GitHub reports, if it had a job
 	switch {
-	case !o.EndedClean && o.Job != nil && now.Before(lost):
+	case o.EndedClean && now.Before(settled):
+		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: endedBy(o, "ended") + mayHaveWorked, Cause: o.Cause}
+	case !byItself && o.Job != nil && now.Before(lost):
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Settling: true, Until: lost, Reason: cmp.Or(o.EndReason, "the container ended with an error") + jobWillFail}
 	case !o.EndedClean:
 		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: cmp.Or(o.EndReason, "the container ended with an error"), Cause: crash(o)}
-	case now.Before(settled):
-		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: "ended, waiting for the job's completion"}
 	case o.Job == nil:
-		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: "ended without a job", Cause: v1alpha1.CauseCrash}
+		return Assessment{State: v1alpha1.RunnerFailed, Since: o.EndedAt, Reason: endedBy(o, "ended without a job"), Cause: crash(o)}
 	}
 	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
 }
 
-// crash names why a container ended with an error. With a job it's the job's matter.
-func crash(o Observation) v1alpha1.RunnerCause {
-	switch {
-	case o.Job != nil, o.Terminating:
-		return ""
-	case o.Removed:
-		return v1alpha1.CauseRemoved
-	case o.Cause != "":
-		return o.Cause
+// endedBy returns what ended a container that then exited with code 0; byItself if nothing did.
+func endedBy(o Observation, byItself string) string {
+	if o.Cause == "" && o.Exit == nil {
+		return byItself
 	}
-	return v1alpha1.CauseCrash
+	return o.EndReason
+}
+
+// crash names why a container ended too early. With a job it's the job's matter.
+func crash(o Observation) v1alpha1.RunnerCause {
+	if o.Job != nil || o.Terminating {
+		return ""
+	}
+	return cmp.Or(o.Cause, v1alpha1.CauseCrash)
 }
 
 func starting(o Observation, now time.Time) Assessment {

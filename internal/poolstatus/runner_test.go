@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "OOMKilled (exit code 137)", Since: at(4), Cause: v1alpha1.CauseCrash},
 		},
 		"ended with an error because its pod is taken away": {
-			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "Error (exit code 143)", Removed: true}, now: at(5),
+			o: poolstatus.Observation{StartedAt: at(3), EndedAt: at(4), EndReason: "Error (exit code 143)", Removed: true, Cause: v1alpha1.CauseRemoved}, now: at(5),
 			want: poolstatus.Assessment{State: v1alpha1.RunnerFailed, Reason: "Error (exit code 143)", Since: at(4), Cause: v1alpha1.CauseRemoved},
 		},
 		"died with a job: no other runner gets that job": {

@@ -78,7 +78,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string) symptom {
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
 	switch s.reason {
-	case v1alpha1.RunnersFailingReason, v1alpha1.RolledBackReason:
+	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason:
 		if len(p.Status.Failures) > 0 {
 			s.failed = &p.Status.Failures[0]
 		}

@@ -49,6 +49,8 @@ var ranks = map[string]rank{
 	v1alpha1.DeletionRefusedReason:      {Warning, "the API server refuses to delete runners", 0, ""},
 	v1alpha1.PolicyFailedReason:         {Warning, "policies fail, and what they decided last holds", 0, ""},
 	v1alpha1.PolicyInvalidReason:        {Warning, "a policy can't be loaded", 0, ""},
+	v1alpha1.NodesFailingReason:         {Warning, "nodes refuse or end runners", 0, ""},
+	v1alpha1.PodsDeletedReason:          {Warning, "others delete the pods of runners", 0, ""},
 	v1alpha1.RolledBackReason:           {Warning, "an update was rolled back", 0, ""},
 	v1alpha1.MaxReachedReason:           {Warning, "full, and jobs wait", 0, ""},
 	v1alpha1.LabelsDroppedReason:        {Warning, "GitHub kept fewer labels", 0, ""},

@@ -37,7 +37,7 @@ func checkRunners(v view, known symptoms) symptoms {
 		s := &r.Status
 		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
 		all = append(all, checkSpec(r)...)
-		if !isStuck || s.Cause == "" || s.Cause == v1alpha1.CauseRemoved || !r.DeletionTimestamp.IsZero() {
+		if !isStuck || s.Cause == "" || s.Cause.IsExternal() || s.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
 		one := symptom{

@@ -417,14 +417,14 @@ func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count i
 
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
-	a.checkMessages(0)
+	a.checkMessages(1) // that the node ends runners that were idle for less than ten seconds
 	n := a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
 	})
 	node, lost := a.loses(n, v1alpha1.RunnerIdle, 6)
 	a.run(6, func([]corev1.Pod) error { return nil })
-	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseRemoved, "its pod is being removed")
+	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseNode, "its pod is being removed: DeletionByTaintManager: ")
 	for _, failed := range lost {
 		must(t, w.Client.Get(t.Context(), key(a.namespace, failed), &corev1.Pod{}))
 	}

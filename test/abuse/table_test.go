@@ -18,10 +18,12 @@ import (
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
 // elsewhere are stories of test/suite that tell of a row alone. What is seen of each is in testdata/faults there, but of a template that is too
-// deep: the API server alone tells of that, by its answer.
+// deep: the API server alone tells of that, by its answer. The stories of pods' ends, and of paces, check values instead.
 var elsewhere = []string{
 	"TestAControllerWhoseClockIsWrong", "TestAControllerWhoseClockJumps", "TestANodeWhoseClockIsWrong", "TestAGitHubWhoseClockIsWrong",
 	"TestCredentialsThatAreReplacedWhileNobodyLeads",
+	"TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate", "TestAnUpdateOutlivesEndsByNodesAndOthers", "TestEndsThatTheTemplateCausesHoldThePoolBack",
+	"TestEndsByNodesAndOthersWithAJobAreNamed",
 	"TestASlowClusterLeavesNoPoolWithoutRunners", "TestASilentWatchOfRunners", "TestGitHubFindsNothing",
 	"TestPodsThatAreSlowerThanTheirDeadline", "TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly", "TestRefusedSecretsCostOneRegistrationEach",
 	"TestAQuotaOnRunnersIsTold", "TestAPassingRefusalOfCredentialsIsWithdrawn",

@@ -4,12 +4,20 @@
 package chaos
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
@@ -20,6 +28,7 @@ const maxExcess = 30 * time.Second
 type attempts struct {
 	mu    sync.Mutex
 	pools map[string]*poolAttempts
+	pods  map[string][]nodeplay.FaultKind // what struck each
 }
 
 // poolAttempts is the record of one pool.
@@ -67,18 +76,26 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	}
 }
 
-// strike records that a fault hit a pod of a pool.
-func (a *attempts) strike(pool string, kind nodeplay.FaultKind) {
+// strike records that a fault hit a pod.
+func (a *attempts) strike(pod *corev1.Pod, kind nodeplay.FaultKind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.of(pool).struck[kind]++
+	a.of(pod.Labels[v1alpha1.PoolLabel]).struck[kind]++
+	if a.pods == nil {
+		a.pods = map[string][]nodeplay.FaultKind{}
+	}
+	a.pods[pod.Name] = append(a.pods[pod.Name], kind)
 }
+
+var lost = []nodeplay.FaultKind{nodeplay.NodeLost}
 
 // origins lists the only pod faults that may lead to a cause. The causes that it does not list may also come from GitHub, the API server or a slow
 // machine.
 var origins = map[v1alpha1.RunnerCause][]nodeplay.FaultKind{
 	v1alpha1.CauseImagePull: {nodeplay.ImageRefused},
-	v1alpha1.CauseRemoved:   {nodeplay.Evicted, nodeplay.NodeLost},
+	v1alpha1.CauseRemoved:   slices.Concat(external, lost),
+	v1alpha1.CauseNode:      slices.Concat(external, lost, []nodeplay.FaultKind{nodeplay.KilledInJob}), // without a limit, it is the node's memory
+	v1alpha1.CauseDeadline:  nil,
 	v1alpha1.CauseConfig:    nil,
 	v1alpha1.CauseOutdated:  nil,
 	v1alpha1.CauseRefused:   nil,
@@ -98,7 +115,11 @@ func (s *storm) attempted() {
 		for _, n := range t.struck {
 			strikes += n
 		}
-		if n, needed := len(t.names), jobs[pool]+maxRunners+strikes; n > 2*needed+spareAttempts*s.storms {
+		needed := jobs[pool] + maxRunners + strikes
+		if isSteady(pool) {
+			needed += updates * maxRunners * s.storms
+		}
+		if n := len(t.names); n > 2*needed+spareAttempts*s.storms {
 			s.complain("%s made %d runners; it had %d jobs, and %d of its pods were struck", pool, n, jobs[pool], strikes)
 		}
 		if t.longest > maxExcess && !strings.HasPrefix(pool, staying) {
@@ -110,5 +131,60 @@ func (s *storm) attempted() {
 				s.complain("%s: cause %s of runner %s, but only these faults struck its pods: %v", pool, cause, runner, t.struck)
 			}
 		}
+	}
+}
+
+// failed is what a controller logs of a runner that failed.
+type failed struct {
+	Message string               `json:"msg"`
+	Runner  string               `json:"runner"`
+	Cause   v1alpha1.RunnerCause `json:"cause"`
+	Reason  string               `json:"reason"`
+}
+
+// blamed checks that no runner that a node or an outsider ended counts as its template's fault, and that no crash counts as a node's.
+func (s *storm) blamed() {
+	s.Helper()
+	s.attempts.mu.Lock()
+	defer s.attempts.mu.Unlock()
+	ofTemplates := []v1alpha1.RunnerCause{v1alpha1.CauseCrash, v1alpha1.CauseConfig, v1alpha1.CauseImagePull, v1alpha1.CauseOutdated}
+	counts := map[v1alpha1.RunnerCause]int{}
+	for _, f := range s.log.failures() {
+		kinds := s.attempts.pods[f.Runner]
+		byOthers := slices.ContainsFunc(kinds, func(k nodeplay.FaultKind) bool { return k == nodeplay.NodeLost || slices.Contains(external, k) })
+		crashed := len(kinds) == 1 && (kinds[0] == nodeplay.CrashBeforeConnecting || kinds[0] == nodeplay.CrashConnected)
+		if byOthers && slices.Contains(ofTemplates, f.Cause) || crashed && f.Cause == v1alpha1.CauseNode {
+			s.complain("%s was struck by %v, and failed for %s: %s", f.Runner, kinds, f.Cause, f.Reason)
+		}
+		if byOthers {
+			counts[f.Cause]++
+		}
+	}
+	s.Logf("seed %d: causes of runners that nodes or others ended: %v", s.seed, counts)
+}
+
+// updated checks that pools with new templates have the last in force, and that no good template was rolled back.
+func (s *storm) updated() {
+	s.Helper()
+	events := &eventsv1.EventList{}
+	harness.Must(s.T, w.Client.List(s.Context(), events, client.InNamespace(s.namespace)))
+	for _, e := range events.Items {
+		if isSteady(e.Regarding.Name) && e.Reason == v1alpha1.RolledBackReason {
+			s.complain("a good template of %s was rolled back: %s", e.Regarding.Name, e.Note)
+		}
+	}
+	for _, p := range s.allPools() {
+		if !isSteady(p.Name) {
+			continue
+		}
+		s.eventually(func(ctx context.Context) error {
+			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+				return err
+			}
+			if !conditions.IsTrue(p, v1alpha1.UpdatedCondition) {
+				return fmt.Errorf("the update of %s is %+v", p.Name, p.Status.Update)
+			}
+			return nil
+		})
 	}
 }

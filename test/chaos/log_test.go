@@ -5,6 +5,7 @@ package chaos
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -181,6 +182,21 @@ func (l *eventLog) controller(name, path string) {
 		}
 		l.entries = append(l.entries, entry{at: at.Local(), pool: poolIn(lines.Text()), kind: name, text: short(line)})
 	}
+}
+
+// failures are the runners that failed, by the controllers' logs.
+func (l *eventLog) failures() (all []failed) {
+	for _, path := range l.controllers {
+		text, err := os.ReadFile(path)
+		harness.Must(l.storm.T, err)
+		for line := range bytes.Lines(text) {
+			var f failed
+			if json.Unmarshal(line, &f) == nil && f.Message == "Runner failed" {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
 }
 
 // poolIn finds a pool's name in a line.

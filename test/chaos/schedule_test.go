@@ -34,6 +34,8 @@ const (
 	longestNodeOut = 15 * time.Second
 	maxRunners     = 6  // of a pool
 	spareAttempts  = 24 // of a pool in a storm, for faults that hit no pods
+	// steady is how many pools are not struck by faults that look like their template's. They get new templates, so many each.
+	steady, updates = 3, 2
 )
 
 func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
@@ -89,6 +91,7 @@ func plan(seed uint64, namespace string, replicas int) schedule {
 	p.nodes()
 	p.kills()
 	p.jobs()
+	p.updates()
 	for range apiFaults {
 		p.apiFault()
 	}
@@ -195,18 +198,30 @@ func (p *planner) githubFault() {
 	}, "GitHub for %s: %s", lasts, f)
 }
 
+// blaming are faults that look like the template's, or may if GitHub tells of a job late.
+var blaming = []nodeplay.FaultKind{nodeplay.ImageRefused, nodeplay.CrashBeforeConnecting, nodeplay.CrashConnected, nodeplay.ListenerKilled}
+
+// external are what nodes and others do to pods.
+var external = []nodeplay.FaultKind{
+	nodeplay.NodeEvicts, nodeplay.NodeShutsDown, nodeplay.CriticalPodComes, nodeplay.ContainerLost, nodeplay.OutOfMemory, nodeplay.NodeTainted, nodeplay.Refused,
+	nodeplay.SchedulerPreempts, nodeplay.EvictedByAPI, nodeplay.ForceDeleted, nodeplay.DeletedAtOnce, nodeplay.Evicted,
+}
+
 // podFault strikes pods for a while, mostly of one pool.
 func (p *planner) podFault() {
+	others := []nodeplay.FaultKind{nodeplay.Unschedulable, nodeplay.KilledInJob, nodeplay.HangsAfterJob, nodeplay.NeverConnects}
 	f := nodeplay.Fault{
-		Kind: pick(p, []nodeplay.FaultKind{
-			nodeplay.Unschedulable, nodeplay.ImageRefused, nodeplay.CrashBeforeConnecting, nodeplay.CrashConnected,
-			nodeplay.KilledInJob, nodeplay.ListenerKilled, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.Evicted,
-		}),
+		Kind:      pick(p, slices.Concat(blaming, others, external)),
 		Namespace: p.namespace, Times: 1 + p.IntN(4), After: p.between(0, time.Second),
 	}
-	whose := "any pool"
-	if p.IntN(4) > 0 {
-		whose = p.pool()
+	whose := p.pool()
+	switch {
+	case slices.Contains(blaming, f.Kind):
+		whose = poolName(p.IntN(pools - steady))
+	case p.IntN(4) == 0:
+		whose = "any pool"
+	}
+	if whose != "any pool" {
 		f.Labels = map[string]string{v1alpha1.PoolLabel: whose}
 	}
 	if p.IntN(2) == 0 {
@@ -215,11 +230,32 @@ func (p *planner) podFault() {
 	if p.IntN(2) == 0 {
 		f.For = p.between(500*time.Millisecond, 10*time.Second)
 	}
+	if slices.Contains(external, f.Kind) {
+		f.InJob = p.IntN(2) == 0
+	}
+	if f.Kind == nodeplay.Refused {
+		f.Reason = pick(p, slices.DeleteFunc(nodeplay.Refusals(), func(reason string) bool { return reason == "SysctlForbidden" })) // which is the template's
+	}
 	from, lasts := p.moment(), p.between(time.Second, longestGitHub)
 	p.add(from, func(_ context.Context, s *storm) {
 		remove := s.node.Inject(f)
 		s.later(min(lasts, duration-from), remove)
-	}, "pods of %s for %s: %s, at most %d, p=%.1f, after %s, for %s", whose, lasts, f.Kind, f.Times, f.Probability, f.After, f.For)
+	}, "pods of %s for %s: %s %s, at most %d, p=%.1f, after %s, for %s, in a job: %t", whose, lasts, f.Kind, f.Reason, f.Times, f.Probability, f.After, f.For, f.InJob)
+}
+
+// isSteady reports whether a pool gets new templates.
+func isSteady(pool string) bool {
+	return pool >= poolName(pools-steady) && pool < poolName(pools)
+}
+
+// updates gives pools new templates, which are as good as the former.
+func (p *planner) updates() {
+	for i := pools - steady; i < pools; i++ {
+		for range updates {
+			name, version := poolName(i), fmt.Sprintf("v%x", p.Uint32())
+			p.add(p.moment(), func(ctx context.Context, s *storm) { s.update(ctx, name, version) }, "%s gets another template", name)
+		}
+	}
 }
 
 // instant is something that GitHub does of its own accord.

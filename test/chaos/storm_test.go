@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/apiproxy"
@@ -129,7 +131,7 @@ func (s *storm) startNodes() {
 		StartDelay: 100 * time.Millisecond,
 		OnFault: func(pod *corev1.Pod, m nodeplay.FaultKind) {
 			s.log.add(pod.Labels[v1alpha1.PoolLabel], "pod", "%s: %s", pod.Name, m)
-			s.attempts.strike(pod.Labels[v1alpha1.PoolLabel], m)
+			s.attempts.strike(pod, m)
 			s.github.Excuse(pod.Name)
 		},
 	})
@@ -171,10 +173,22 @@ func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	}
 	deadline := &metav1.Duration{Duration: s.startup}
 	p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: deadline, Connect: deadline}
-	p.Spec.Template = runtime.RawExtension{
-		Raw: []byte(`{"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`),
-	}
+	p.Spec.Template = runtime.RawExtension{Raw: template("first")}
 	return p
+}
+
+// template is a good one of a version.
+func template(version string) []byte {
+	return fmt.Appendf(nil, `{"metadata":{"labels":{"version":%q}},"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`, version)
+}
+
+// update gives a pool another template.
+func (s *storm) update(ctx context.Context, pool, version string) {
+	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pool}}
+	patch := fmt.Appendf(nil, `{"spec":{"template":%s}}`, template(version))
+	if err := w.Client.Patch(ctx, p, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		s.Error(err)
+	}
 }
 
 // staying is the pool of two runners that take job after job, each for a while. No event tells of their jobs.

@@ -32,6 +32,8 @@ func (s *storm) judge() {
 	s.eachJob()
 	s.stayed()
 	s.attempted()
+	s.blamed()
+	s.updated()
 	for _, p := range s.allPools() {
 		if err := w.Client.Delete(s.Context(), p); err != nil {
 			s.Error(err)

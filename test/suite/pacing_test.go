@@ -49,7 +49,7 @@ func TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly(t *testing.T) {
 	t.Cleanup(stop)
 	pool := newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
 	must(t, w.Client.Create(t.Context(), pool))
-	w.turns(t, pool, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason)
+	w.turns(t, pool, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.PodsDeletedReason)
 	if n := w.GitHub.Report().RunnersMade; n > 6 {
 		t.Errorf("%d runners were registered until the third that failed was noticed", n)
 	}

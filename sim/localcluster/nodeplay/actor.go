@@ -25,7 +25,7 @@ const (
 	exitKilled            = 137 // 128 + SIGKILL: did not end within the grace period, or never started
 	exitSegmentationFault = 139 // 128 + SIGSEGV
 	exitTerminated        = 143 // 128 + SIGTERM
-	exitUnknown           = 255 // found running by a node that did not start it
+	exitUnknown           = 255 // found running by a node that did not start it, by containerd's word
 )
 
 // secretRetry is how often a missing Secret is looked for. A kubelet waits about ten seconds.
@@ -59,6 +59,7 @@ type actor struct {
 	grace *int64 // seconds, as last told
 	place string // the node's name, empty until it is scheduled
 	now   *process
+	said  *kubeletEnd // what the kubelet writes about the pod that it ends; nil if it doesn't
 }
 
 func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {
@@ -113,8 +114,8 @@ func (a *actor) toEnd() error {
 			a.struck(SidecarStays)
 			status = a.status.runnerEnded(end)
 		}
-		if a.term.Err() != nil && a.deleted.Err() == nil {
-			status.Phase, status.Reason = corev1.PodFailed, "DeadlineExceeded"
+		if said := a.endByNode(); said != nil {
+			status = said.over(status)
 		}
 		if err := a.report(status); err != nil {
 			return err
@@ -125,6 +126,16 @@ func (a *actor) toEnd() error {
 		return nil
 	}
 	return a.remove()
+}
+
+// endByNode is what the kubelet says of a pod that it asked to end; nil if it didn't.
+func (a *actor) endByNode() *kubeletEnd {
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	if a.said == nil && a.term.Err() != nil && a.deleted.Err() == nil {
+		return &deadlineEnd
+	}
+	return a.said
 }
 
 // outcome runs the pod and tells how it ended, or that it had ended before.
@@ -138,10 +149,16 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	if a.fault = a.node.faults.strike(a.pod); a.fault != nil {
 		a.status.ahead = a.fault.Clock
 	}
+	if a.suffers(DeletedAtOnce) {
+		return ending{}, true, a.deleteAtOnce()
+	}
 	if err := a.schedule(); err != nil {
 		return ending{}, false, err
 	}
-	if a.suffers(InitFails) {
+	switch {
+	case a.suffers(Refused):
+		return ending{}, true, a.refuse()
+	case a.suffers(InitFails):
 		return a.failInit()
 	}
 	container, err := a.prepare()

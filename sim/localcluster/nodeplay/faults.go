@@ -66,10 +66,14 @@ type Fault struct {
 	Times int
 	// Probability with which it strikes a selected pod, 0 to 1; always when 0. See [Options.Seed].
 	Probability float64
-	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled and Evicted strike.
+	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled, Evicted and the ends of pods strike.
 	After time.Duration
 	// Clock is how far the clock of the pod's node is ahead, whatever the fault's kind.
 	Clock time.Duration
+	// InJob lets the ends of pods by nodes and outsiders strike once the runner took a job, and not once it connected.
+	InJob bool
+	// Reason for which a node refuses the pod: one of [Refusals].
+	Reason string
 	// For is the time after which Unschedulable, VolumeElsewhere, StartsSlowly, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is
 	// cleared.
 	For time.Duration

@@ -250,7 +250,7 @@ func TestPodsOfALostNodeStayUntilItReturns(t *testing.T) {
 		pod = p
 		return deleted
 	})
-	if got := lookAt(pod).Container; got != "exit 255 ContainerStatusUnknown" {
+	if got := lookAt(pod).Container; got != "exit 255 Unknown" {
 		t.Errorf("the container ended with %q", got)
 	}
 }

@@ -350,7 +350,7 @@ func TestNodeFindsItsPodsAgain(t *testing.T) {
 		pod = p
 		return p.Status.Phase == corev1.PodFailed
 	})
-	if got := lookAt(pod).Container; got != "exit 255 ContainerStatusUnknown" {
+	if got := lookAt(pod).Container; got != "exit 255 Unknown" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -180,7 +180,7 @@ func (n *Node) markLost(ctx context.Context, name string) error {
 		"type": corev1.NodeReady, "status": corev1.ConditionUnknown, "reason": "NodeStatusUnknown",
 		"message": "Kubelet stopped posting node status.", "lastTransitionTime": metav1.Now(),
 	}
-	patch, err := statusPatch(condition)
+	patch, err := statusPatch(map[string]any{"conditions": []any{condition}})
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,11 @@ func (n *Node) removeNode(ctx context.Context, name string) error {
 		return fmt.Errorf("deleting the node: %w", err)
 	}
 	return n.eachPod(ctx, name, func(pod *corev1.Pod) error {
-		err := n.patchPod(ctx, pod, disruption("DeletionByPodGC", "PodGC: node no longer exists"))
+		var err error
+		if phase := pod.Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+			gone := disruption("DeletionByPodGC", "PodGC: node no longer exists")
+			err = n.patchStatus(ctx, pod, map[string]any{"phase": corev1.PodFailed, "conditions": []any{gone}})
+		}
 		return errors.Join(err, n.deletePod(ctx, pod, new(int64)))
 	})
 }
@@ -238,7 +242,11 @@ func (n *Node) eachPod(ctx context.Context, name string, do func(*corev1.Pod) er
 }
 
 func (n *Node) patchPod(ctx context.Context, pod *corev1.Pod, condition map[string]any) error {
-	patch, err := statusPatch(condition)
+	return n.patchStatus(ctx, pod, map[string]any{"conditions": []any{condition}})
+}
+
+func (n *Node) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
+	patch, err := statusPatch(status)
 	if err != nil {
 		return err
 	}
@@ -257,10 +265,10 @@ func (n *Node) deletePod(ctx context.Context, pod *corev1.Pod, grace *int64) err
 	return nil
 }
 
-func statusPatch(condition map[string]any) ([]byte, error) {
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+func statusPatch(status map[string]any) ([]byte, error) {
+	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
-		return nil, fmt.Errorf("encoding a condition: %w", err)
+		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
 	return patch, nil
 }

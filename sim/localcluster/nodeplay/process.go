@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Stage is how far a runner has come.
@@ -44,13 +42,13 @@ type process struct {
 	*actor
 	alive    context.Context // ends with SIGTERM, and with ErrKilled as its cause when it is killed
 	die      context.CancelCauseFunc
-	ended    chan ending   // buffered; the first of what ends the process counts
+	ended    chan ending   // the first of what ends the process counts; room for all that may
 	reported chan struct{} // closed once it is reported to run
 }
 
 // run starts the process, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
 func (a *actor) run(c Container) (ending, error) {
-	p := &process{actor: a, ended: make(chan ending, 2), reported: make(chan struct{})}
+	p := &process{actor: a, ended: make(chan ending, 3), reported: make(chan struct{})}
 	p.alive, p.die = context.WithCancelCause(a.term)
 	a.node.mu.Lock()
 	a.now = p
@@ -103,20 +101,14 @@ func (p *process) live(c Container) (exitCode int) {
 
 // reached lets the fault strike that waits for a stage.
 func (p *process) reached(s Stage) {
-	if p.spent.Load() {
+	if p.spent.Load() || p.fault == nil {
 		return
 	}
-	var then func()
-	switch {
-	case s == Connected && p.suffers(CrashConnected):
-		then = func() { p.crash(ending{exitCode: exitSegmentationFault}) }
-	case s == Working && p.suffers(KilledInJob):
-		then = func() { p.crash(ending{exitCode: exitKilled, reason: "OOMKilled"}) }
-	case s == Working && p.suffers(ListenerKilled):
-		then = func() { p.crash(ending{}) }
-	case s == Connected && p.suffers(Evicted):
-		then = p.evict
-	default:
+	then := p.crashes(s)
+	if then == nil && (s == Working) == p.fault.InJob {
+		then = p.ends(p.fault.Kind)
+	}
+	if then == nil {
 		return
 	}
 	p.node.running.Go(func() {
@@ -127,23 +119,24 @@ func (p *process) reached(s Stage) {
 	})
 }
 
+// crashes returns what strikes the process at a stage, of the faults that have a stage of their own; nil for none.
+func (p *process) crashes(s Stage) func() {
+	switch kind := p.fault.Kind; {
+	case s == Connected && kind == CrashConnected:
+		return func() { p.crash(ending{exitCode: exitSegmentationFault}) }
+	case s == Working && kind == KilledInJob:
+		return func() { p.crash(ending{exitCode: exitKilled, reason: "OOMKilled"}) }
+	case s == Working && kind == ListenerKilled:
+		return func() { p.crash(ending{}) }
+	case s == Connected && kind == Evicted:
+		return func() { p.outside(func(ctx context.Context) error { return p.node.deletePod(ctx, p.pod, nil) }) }
+	}
+	return nil
+}
+
 // crash ends the process, not the pod.
 func (p *process) crash(end ending) {
 	p.spent.Store(true)
 	p.ended <- end
 	p.die(ErrKilled)
-}
-
-// evict deletes the pod in somebody else's name, who sees it run.
-func (p *process) evict() {
-	select {
-	case <-p.reported:
-	case <-p.alive.Done():
-	}
-	err := p.persistently(func(ctx context.Context) error {
-		return p.node.client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name, metav1.DeleteOptions{
-			Preconditions: metav1.NewUIDPreconditions(string(p.pod.UID)),
-		})
-	})
-	p.complain(err)
 }

@@ -160,7 +160,7 @@ func (w *statusWriter) ended(end ending) corev1.ContainerState {
 	switch {
 	case reason != "":
 	case end.exitCode == exitUnknown:
-		reason = "ContainerStatusUnknown"
+		reason = "Unknown" // containerd's, of a container whose task is gone after a restart
 	case end.exitCode != 0:
 		reason = "Error"
 	default:

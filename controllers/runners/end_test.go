@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// evict has the node end the pod, as a kubelet under pressure does.
+func (b *bench) evict(code int32) {
+	b.t.Helper()
+	const text = "The node was low on resource: memory."
+	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: code, FinishedAt: metav1.Time{Time: b.now}}})
+	pod := b.pod()
+	pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", text
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: text}}
+	if err := b.Client.Status().Update(b.t.Context(), pod); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// The pod's own reason and message reach the status, the event and the pool.
+func TestAnEvictionIsTold(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.evict(137)
+	b.reconcile()
+	const want = "Evicted: The node was low on resource: memory."
+	s := b.runner().Status
+	if s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseNode || s.Reason != want || s.Exit == nil || s.Exit.Actor != v1alpha1.ActorNode || s.Exit.Reason != "Evicted" || s.Exit.Code != 137 {
+		t.Errorf("%+v, exit %+v", s, s.Exit)
+	}
+	if got := b.allEvents(); !strings.Contains(got, "Node: "+want+"; exit code 137") {
+		t.Errorf("events %s", got)
+	}
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseNode || f[0].Message != want || f[0].Exit.Actor != v1alpha1.ActorNode {
+		t.Errorf("failures %+v", f)
+	}
+}
+
+// The pod may be gone before the cache shows the status that has its end.
+func TestAnEndIsKnownThoughThePodIsGone(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	b.reconcile()
+	before := b.runner().Status
+	b.evict(0) // GitHub may yet say that it had a job
+	b.reconcile()
+	stale := b.runner()
+	stale.Status = before
+	if err := b.Client.Status().Update(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	b.Memory.recordGone(b.pod())
+	if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(poolstatus.Settle)
+	b.reconcile()
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseNode || f[0].Exit == nil || f[0].Exit.Actor != v1alpha1.ActorNode {
+		t.Errorf("failures %+v", f)
+	}
+}
+
+// A pod may be evicted and gone before a pass sees that.
+func TestAPodThatVanishesIsKnownByItsLastState(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
+	last := b.pod()
+	last.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+		t.Fatal(err)
+	}
+	b.Memory.recordGone(last)
+	b.reconcile()
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved || f[0].Exit == nil || f[0].Exit.Actor != v1alpha1.ActorScheduler {
+		t.Errorf("failures %+v", f)
+	}
+}
+
+// A pod that is deleted before it ran is not made again for the same runner: whoever deletes it would do so without end.
+func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.reconcile() // its pod is shown
+	if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(time.Second)
+	b.reconcile()
+	s := b.runner().Status
+	if b.pod() != nil || s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved || s.Exit == nil || s.Exit.Actor != v1alpha1.ActorUnknown || s.Exit.Reason != poolstatus.ReasonDeleted {
+		t.Errorf("pod %v, %+v, exit %+v", b.pod() != nil, s, s.Exit)
+	}
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved {
+		t.Errorf("failures %+v", f)
+	}
+}

@@ -1,0 +1,318 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package poolstatus
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// End is how a pod ended, is ending, or was refused by its node. The zero value is of a pod that goes on.
+type End struct {
+	// Actor ended the pod.
+	Actor v1alpha1.RunnerActor
+	// Reason is the constant of Kubernetes or of the container runtime, or ReasonDeleted.
+	Reason string
+	// Message is the pod's own, on one line; "" if only a container tells of the end.
+	Message string
+	// Cause is what the evidence proves, whether the runner had a job or not. It is "" of a container that ended with exit code 0.
+	Cause v1alpha1.RunnerCause
+	// JobLost is true if the runner had a job that was not over.
+	JobLost bool
+}
+
+// TemplateToBlame reports whether another pod of the template is likely to end the same way.
+func (e End) TemplateToBlame() bool { return e.Cause.Permanent() }
+
+// Witness is what is known of a runner besides its pod.
+type Witness struct {
+	// Ending is true while Corral ends the runner: it then deletes the pod, or sets a deadline that stops it.
+	Ending bool
+	// HasJob is true while GitHub reports a job that is not over.
+	HasJob bool
+}
+
+// verdict is who ends a pod that has a reason, and what that is called.
+type verdict struct {
+	actor v1alpha1.RunnerActor
+	cause v1alpha1.RunnerCause
+}
+
+var (
+	// byNode is the verdict on what a node does for reasons of its own, and byTemplate that on a pod that asks for what the node can't give.
+	byNode     = verdict{v1alpha1.ActorNode, v1alpha1.CauseNode}
+	byTemplate = verdict{v1alpha1.ActorNode, v1alpha1.CauseConfig}
+	byLimit    = verdict{v1alpha1.ActorContainer, v1alpha1.CauseCrash}
+	byOutsider = verdict{v1alpha1.ActorOutsider, v1alpha1.CauseRemoved}
+	byUnknown  = verdict{v1alpha1.ActorUnknown, v1alpha1.CauseRemoved}
+)
+
+const (
+	// ReasonDeleted is the reason of a pod that was deleted. Kubernetes does not record who asked for that.
+	ReasonDeleted = "Deleted"
+	// reasonUnknown is the reason of a pod that ended without saying why.
+	reasonUnknown = "Unknown"
+	// outOf begins a kubelet's reason for a pod that needs more of a resource than the node has left; the resource follows.
+	outOf = "OutOf"
+
+	evicted          = "Evicted"
+	deadlineExceeded = "DeadlineExceeded"
+	outOfMemory      = "OOMKilled"
+)
+
+// podVerdicts has the reasons in a pod's status by which kubelets and controllers of Kubernetes 1.34 to 1.37 end or refuse a pod, but for those
+// that begin with outOf. A test compares it with their source.
+var podVerdicts = map[string]verdict{
+	// A kubelet ends the pod: pkg/kubelet/eviction, nodeshutdown, preemption, and active_deadline.go.
+	evicted:          byNode,
+	"Terminated":     byNode,
+	"Preempting":     byNode,
+	deadlineExceeded: {v1alpha1.ActorNode, v1alpha1.CauseDeadline},
+	// A kubelet refuses the pod for the state that the node is in: pkg/kubelet/lifecycle, cm, nodeshutdown, volumemanager.
+	"NodeShutdown":                   byNode,
+	"UnexpectedAdmissionError":       byNode,
+	"InvalidNodeInfo":                byNode,
+	"UnknownReason":                  byNode,
+	"UnexpectedPredicateFailureType": byNode,
+	"NodeAffinity":                   byNode,
+	"NodeName":                       byNode,
+	"NodePorts":                      byNode,
+	"TaintToleration":                byNode,
+	"TopologyAffinityError":          byNode,
+	"SMTAlignmentError":              byNode,
+	"VolumeAttachmentLimitExceeded":  byNode,
+	// A kubelet refuses the pod for what its template asks for.
+	"SysctlForbidden":                      byTemplate,
+	"AppArmor":                             byTemplate,
+	"PodOSNotSupported":                    byTemplate,
+	"PodOSSelectorNodeLabelDoesNotMatch":   byTemplate,
+	"InitContainerRestartPolicyForbidden":  byTemplate,
+	"SupplementalGroupsPolicyNotSupported": byTemplate,
+	"PodLevelResourcesNotSupported":        byTemplate,
+	"PodFeatureUnsupported":                byTemplate,
+	"EmptyPodSharedPoolError":              byTemplate,
+	// The node's controller marks the pods of a node that no longer reports: pkg/controller/util/node.
+	"NodeLost": byNode,
+}
+
+// disruptionVerdicts has the reasons of the condition DisruptionTarget. Whatever sets that condition ends a pod for no fault of the pod's.
+var disruptionVerdicts = map[string]verdict{
+	corev1.PodReasonTerminationByKubelet:  byNode,
+	corev1.PodReasonPreemptionByScheduler: {v1alpha1.ActorScheduler, v1alpha1.CauseRemoved},
+	"EvictionByEvictionAPI":               byOutsider,
+	"DeletionByTaintManager":              byNode,
+	"DeletionByDeviceTaintManager":        byNode,
+	"DeletionByPodGC":                     byNode,
+}
+
+// containerVerdicts has the reasons of a terminated container that say more than its exit code. "Unknown" is containerd's, of a container that it
+// lost with a restart of the node.
+var containerVerdicts = map[string]verdict{
+	outOfMemory:               byLimit,
+	"StartError":              byLimit,
+	"ContainerCannotRun":      byLimit,
+	"RestartingAllContainers": byLimit,
+	"ContainerStatusUnknown":  byNode,
+	"Unknown":                 byNode,
+}
+
+// EndOf classifies the end of a pod. What the pod's status says comes before what its containers say: a kubelet that ends a pod kills them.
+func EndOf(pod *corev1.Pod, w Witness) End {
+	e := cmp.Or(endByCorral(pod, w), endOfPod(pod), endByDisruption(pod), endByDeletion(pod), endOfContainers(pod), endForUnknownReason(pod))
+	e.Message = harmless(e.Message)
+	e.JobLost = w.HasJob && (HasEnded(pod) || runnerStatus(pod).State.Terminated != nil)
+	return e
+}
+
+// Gone returns a pod that is gone as one that ended: if it had not, someone deleted it.
+func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
+	if HasEnded(last) {
+		return last
+	}
+	pod := last.DeepCopy()
+	pod.Status.Phase, pod.DeletionTimestamp = corev1.PodFailed, cmp.Or(pod.DeletionTimestamp, &metav1.Time{Time: now})
+	return pod
+}
+
+// end makes an End of a verdict.
+func (v verdict) end(reason, message string) End {
+	return End{Actor: v.actor, Cause: v.cause, Reason: reason, Message: message}
+}
+
+// isOver reports whether a pod ended or is being deleted. Before that, a reason or a condition is only a warning.
+func isOver(pod *corev1.Pod) bool { return HasEnded(pod) || !pod.DeletionTimestamp.IsZero() }
+
+func endByCorral(pod *corev1.Pod, w Witness) End {
+	asked := !pod.DeletionTimestamp.IsZero() || pod.Status.Reason == deadlineExceeded
+	if !w.Ending || !asked {
+		return End{}
+	}
+	return End{Actor: v1alpha1.ActorCorral, Reason: ReasonDeleted}
+}
+
+func endOfPod(pod *corev1.Pod) End {
+	reason := pod.Status.Reason
+	v, known := podVerdicts[reason]
+	switch {
+	case reason == "" || !isOver(pod):
+		return End{}
+	case reason == evicted && disruptionOf(pod) == nil && len(pod.Status.ContainerStatuses) > 0:
+		v = byLimit // of ephemeral storage: only those evictions set no condition, and a pod that is refused has no containers
+	case reason == deadlineExceeded && !isLong(pod):
+		v = byTemplate
+	case strings.HasPrefix(reason, outOf):
+		v = byNode
+	case !known && disruptionOf(pod) != nil:
+		return End{}
+	case !known:
+		v = byUnknown
+	}
+	return v.end(reason, pod.Status.Message)
+}
+
+// isLong reports whether the runner's container had the time to start and to take a job.
+func isLong(pod *corev1.Pod) bool {
+	t := runnerStatus(pod).State.Terminated
+	return t != nil && t.FinishedAt.Sub(t.StartedAt.Time) >= StuckDeadline
+}
+
+func endByDisruption(pod *corev1.Pod) End {
+	c := disruptionOf(pod)
+	if c == nil || !isOver(pod) {
+		return End{}
+	}
+	v, known := disruptionVerdicts[c.Reason]
+	if !known {
+		v = byOutsider
+	}
+	return v.end(c.Reason, c.Message)
+}
+
+// disruptionOf returns the condition that says that somebody ends the pod; nil if none holds.
+func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+	if i < 0 {
+		return nil
+	}
+	return &pod.Status.Conditions[i]
+}
+
+// endByDeletion is of a pod that someone deletes. Its container may have crashed just before: clocks of nodes differ, so times prove nothing.
+func endByDeletion(pod *corev1.Pod) End {
+	if pod.DeletionTimestamp.IsZero() {
+		return End{}
+	}
+	return byOutsider.end(ReasonDeleted, "")
+}
+
+func endOfContainers(pod *corev1.Pod) End {
+	state := runnerStatus(pod).State
+	switch {
+	case state.Terminated != nil:
+		return endOfRunner(pod, state.Terminated)
+	case state.Running != nil:
+		return End{}
+	}
+	for _, s := range pod.Status.InitContainerStatuses {
+		switch t := s.State.Terminated; {
+		case isLooping(s): // a container that is no sidecar is not started again
+			return verdict{v1alpha1.ActorSidecar, v1alpha1.CauseCrash}.end(s.State.Waiting.Reason, "")
+		case t != nil && t.ExitCode != 0:
+			return verdict{v1alpha1.ActorInitContainer, v1alpha1.CauseCrash}.end(t.Reason, "")
+		}
+	}
+	return End{}
+}
+
+// endOfRunner classifies the end of the runner's own container.
+func endOfRunner(pod *corev1.Pod, t *corev1.ContainerStateTerminated) End {
+	v, known := containerVerdicts[t.Reason]
+	switch {
+	case t.ExitCode == exitOutdated:
+		v = verdict{v1alpha1.ActorRunner, v1alpha1.CauseOutdated}
+	case t.ExitCode == 0:
+		v = verdict{actor: v1alpha1.ActorRunner}
+	case t.Reason == outOfMemory && isUnlimited(pod):
+		v = byNode // nothing but the node's own memory can have been exhausted
+	case !known:
+		v = verdict{v1alpha1.ActorRunner, v1alpha1.CauseCrash}
+	}
+	return v.end(t.Reason, "")
+}
+
+// isUnlimited reports whether the pod is known to set no limit on the memory of the runner's container.
+func isUnlimited(pod *corev1.Pod) bool {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.RunnerContainerName })
+	return i >= 0 && pod.Spec.Resources == nil && pod.Spec.Containers[i].Resources.Limits.Memory().IsZero()
+}
+
+func endForUnknownReason(pod *corev1.Pod) End {
+	if !HasEnded(pod) {
+		return End{}
+	}
+	return byUnknown.end(reasonUnknown, pod.Status.Message)
+}
+
+// runnerStatus returns the status of the runner's container; the zero value if there is none.
+func runnerStatus(pod *corev1.Pod) corev1.ContainerStatus {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == v1alpha1.RunnerContainerName {
+			return s
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+const (
+	// maxLog bounds what is kept of the end of a container's log, and of a pod's message, in bytes.
+	maxLog = 1000
+	// kubeletCut is how much of the end of a log a kubelet tells, in bytes:
+	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
+	kubeletCut = 2048
+)
+
+// exitOf returns how a pod and its container ended; nil for one that goes on, or ended with exit code 0 by itself or by Corral.
+func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha1.RunnerExit {
+	if e.Actor == "" && t != nil { // it runs again
+		e = endOfRunner(pod, t)
+	}
+	t = cmp.Or(t, &corev1.ContainerStateTerminated{})
+	if t.ExitCode == 0 && e.Cause == "" {
+		return nil
+	}
+	message := t.Message
+	if len(message) >= kubeletCut {
+		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a credential isn't known for one
+	}
+	text := line(message)
+	return &v1alpha1.RunnerExit{
+		Actor: e.Actor, Code: t.ExitCode, Reason: cmp.Or(e.Reason, t.Reason), Signal: t.Signal, Node: pod.Spec.NodeName,
+		Message: strings.ToValidUTF8(text[max(0, len(text)-maxLog):], ""),
+	}
+}
+
+// harmless returns a pod's message, which a node or another controller wrote: bounded, on one line.
+func harmless(message string) string { return wording.Truncate(line(message), maxLog) }
+
+// line returns a text on one line, without credentials and without what acts on a terminal.
+func line(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, wording.Redact(text))
+	return strings.Join(strings.Fields(text), " ")
+}

@@ -1,0 +1,350 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package poolstatus
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/sim/localcluster"
+)
+
+// otherReleases has the reasons of releases of Kubernetes that the local control plane is not made of, one a line: release, kind, reason, file.
+const otherReleases = "testdata/kubernetes-reasons.txt"
+
+var record = flag.String("record", "", "releases of k8s.io/kubernetes, such as v1.37.2, to read for "+otherReleases)
+
+// kinds of reasons, and what knows them.
+const (
+	ofPods       = "pod"
+	ofDisruption = "disruption"
+	ofContainers = "container"
+)
+
+// resizing is a reason by which a kubelet refuses to change the resources of a pod that it runs. It ends no pod: pkg/kubelet/allocation/handlers.go.
+const resizing = "Infeasible"
+
+// completed is the reason of a container that ended well.
+const completed = "Completed"
+
+// A release of Kubernetes may end pods for a reason that the tables lack. The source of the local control plane's release is read here: its version
+// rises with that of the libraries.
+func TestEveryReasonOfKubernetesIsKnown(t *testing.T) {
+	t.Parallel()
+	found := readReasons(t, folderOf(t, "k8s.io/kubernetes"), folderOf(t, "k8s.io/api"))
+	for kind, least := range map[string]int{ofPods: 25, ofDisruption: 6, ofContainers: 2} {
+		if len(found[kind]) < least {
+			t.Errorf("%d reasons of kind %s were found: is the source read?", len(found[kind]), kind)
+		}
+		for _, reason := range slices.Sorted(maps.Keys(found[kind])) {
+			if !isKnown(kind, reason) {
+				t.Errorf("%s reason %s of %s is in no table", kind, reason, found[kind][reason])
+			}
+		}
+	}
+}
+
+func TestEveryReasonOfOtherReleasesIsKnown(t *testing.T) {
+	if *record != "" {
+		recordReasons(t, strings.Split(*record, ","))
+	}
+	text, err := os.ReadFile(otherReleases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	releases := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.Fields(line)
+		releases[parts[0]] = true
+		if !isKnown(parts[1], parts[2]) {
+			t.Errorf("%s reason %s of %s %s is in no table", parts[1], parts[2], parts[0], parts[3])
+		}
+	}
+	if len(releases) < 3 {
+		t.Errorf("releases %v", releases)
+	}
+}
+
+func isKnown(kind, reason string) bool {
+	table := map[string]map[string]verdict{ofPods: podVerdicts, ofDisruption: disruptionVerdicts, ofContainers: containerVerdicts}[kind]
+	_, known := table[reason]
+	return known || kind == ofPods && (reason == resizing || strings.HasPrefix(reason, outOf)) || kind == ofContainers && reason == completed
+}
+
+func folderOf(t *testing.T, module string) string {
+	t.Helper()
+	folder, err := localcluster.Source(t.Context(), module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func recordReasons(t *testing.T, releases []string) {
+	t.Helper()
+	var text strings.Builder
+	for _, release := range releases {
+		found := readReasons(t, folderOf(t, "k8s.io/kubernetes@"+release), folderOf(t, "k8s.io/api@v0"+strings.TrimPrefix(release, "v1")))
+		for _, kind := range slices.Sorted(maps.Keys(found)) {
+			for _, reason := range slices.Sorted(maps.Keys(found[kind])) {
+				fmt.Fprintln(&text, release, kind, reason, found[kind][reason])
+			}
+		}
+	}
+	if err := os.WriteFile(otherReleases, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// computed are expressions that hand on a reason that is found elsewhere. With any other, the test would miss a reason.
+var computed = []string{
+	"admissionErr.Type()", "reason", "result.Reason", "re.PredicateName", "r.Name", "oldPodStatus.Reason", "pod.Status.Reason", "cs.Reason",
+	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of containers that wait
+	`fmt.Sprintf("%s%s", InsufficientResourcePrefix, re.ResourceName)`,
+}
+
+// sources reads Go files of Kubernetes.
+type sources struct {
+	*testing.T
+	root, api string
+	files     *token.FileSet
+	constants map[string]map[string]constant // by folder and name
+	found     map[string]map[string]string   // by kind and reason: where it is written
+}
+
+// constant is the value of one, and the file that has it.
+type constant struct {
+	value ast.Expr
+	file  *ast.File
+}
+
+func readReasons(t *testing.T, root, api string) map[string]map[string]string {
+	t.Helper()
+	s := &sources{T: t, root: root, api: api, files: token.NewFileSet(), constants: map[string]map[string]constant{}, found: map[string]map[string]string{}}
+	for _, folder := range []string{"pkg/kubelet", "pkg/controller", "pkg/scheduler", "pkg/registry/core/pod"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "/testing/") {
+				s.read(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.found
+}
+
+func (s *sources) read(path string) {
+	s.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("Reason")) && !bytes.Contains(text, []byte(" Type() string")) {
+		return
+	}
+	file, err := parser.ParseFile(s.files, path, text, 0)
+	if err != nil {
+		s.Fatal(err)
+	}
+	where := strings.TrimPrefix(path, s.root+"/")
+	note := func(kind string, e ast.Expr) {
+		reason, ok := s.value(filepath.Dir(path), file, e)
+		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable, which hides the constant
+			reason, ok = "", false
+		}
+		switch {
+		case ok && reason != "":
+			if s.found[kind] == nil {
+				s.found[kind] = map[string]string{}
+			}
+			s.found[kind][reason] = where
+		case !ok && !slices.Contains(computed, s.text(e)):
+			s.Errorf("%s: the reason %s can't be read", where, s.text(e))
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			s.literal(where, n, note)
+		case *ast.CallExpr: // of Kubelet.rejectPod, whose reason comes last but one
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "rejectPod" {
+				note(ofPods, n.Args[len(n.Args)-2])
+			}
+		case *ast.AssignStmt:
+			s.assignment(where, n, note)
+		case *ast.FuncDecl: // of an error of a kubelet's resource managers
+			if n.Name.Name == "Type" && n.Recv != nil && strings.HasPrefix(where, "pkg/kubelet/cm/") {
+				note(ofPods, n.Body.List[0].(*ast.ReturnStmt).Results[0])
+			}
+		}
+		return true
+	})
+}
+
+// literal finds the reasons of values that make a pod's end.
+func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind string, e ast.Expr)) {
+	fields := map[string]ast.Expr{}
+	for _, e := range l.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			fields[s.text(kv.Key)] = kv.Value
+		}
+	}
+	name := ""
+	if l.Type != nil {
+		name = s.text(l.Type)
+	}
+	name = name[strings.LastIndex(name, ".")+1:]
+	reason := fields["Reason"]
+	switch {
+	case name == "PodAdmitResult" && reason != nil, name == "ShouldEvictResponse" && reason != nil:
+		note(ofPods, reason)
+	case name == "PredicateFailureError" && len(l.Elts) == 2 && reason == nil:
+		note(ofPods, l.Elts[0])
+	case name == "AdmissionResult" && fields["Name"] != nil: // of the scheduler's checks, which kubelets repeat
+		note(ofPods, fields["Name"])
+	case name == "ContainerStateTerminated" && reason != nil:
+		note(ofContainers, reason)
+	case name == "PodCondition" && fields["Type"] != nil && strings.HasSuffix(s.text(fields["Type"]), ".DisruptionTarget") && reason != nil:
+		note(ofDisruption, reason)
+	}
+}
+
+// assignment finds the reasons that are written into the status of a pod, or handed to what does that.
+func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind string, e ast.Expr)) {
+	for i, to := range a.Lhs {
+		if i >= len(a.Rhs) {
+			return
+		}
+		switch to := s.text(to); {
+		case to == "status.Reason", to == "s.Reason", to == "apiPodStatus.Reason", to == "pod.Status.Reason" && where != "pkg/kubelet/kubelet_pods.go":
+			note(ofPods, a.Rhs[i])
+		case to == "reason" && where == "pkg/kubelet/lifecycle/predicate.go":
+			note(ofPods, a.Rhs[i])
+		case to == "reason" && where == "pkg/kubelet/kubelet_pods.go":
+			note(ofContainers, a.Rhs[i])
+		}
+	}
+}
+
+// value returns the text that an expression stands for.
+func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.Ident:
+		c, ok := s.constantsOf(folder)[e.Name]
+		if !ok {
+			return "", false
+		}
+		return s.value(folder, c.file, c.value)
+	case *ast.SelectorExpr:
+		name, ok := e.X.(*ast.Ident)
+		if !ok {
+			return "", false
+		}
+		if folder = s.imported(file, name.Name); folder == "" {
+			return "", false
+		}
+		return s.value(folder, file, e.Sel)
+	}
+	return "", false
+}
+
+// imported is the folder of a package by the name that a file has for it; "" if it is none of Kubernetes.
+func (s *sources) imported(file *ast.File, name string) string {
+	for _, i := range file.Imports {
+		path, _ := strconv.Unquote(i.Path.Value)
+		if i.Name == nil && filepath.Base(path) != name || i.Name != nil && i.Name.Name != name {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(path, "k8s.io/kubernetes/"); ok {
+			return filepath.Join(s.root, rest)
+		}
+		if rest, ok := strings.CutPrefix(path, "k8s.io/api/"); ok {
+			return filepath.Join(s.api, rest)
+		}
+	}
+	return ""
+}
+
+func (s *sources) constantsOf(folder string) map[string]constant {
+	if known, ok := s.constants[folder]; ok {
+		return known
+	}
+	all := map[string]constant{}
+	s.constants[folder] = all
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(s.files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i, n := range v.Names {
+					if i < len(v.Values) {
+						all[n.Name] = constant{v.Values[i], file}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (s *sources) text(n ast.Node) string {
+	var b bytes.Buffer
+	if err := printer.Fprint(&b, s.files, n); err != nil {
+		s.Fatal(err)
+	}
+	return b.String()
+}
+
+// The tables have no reason that no release writes, but for those of container runtimes and a constant that the source still has.
+func TestTheTablesHaveNoReasonTooMany(t *testing.T) {
+	text, err := os.ReadFile(otherReleases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unwritten := map[string]bool{}
+	for kind, table := range map[string]map[string]verdict{ofPods: podVerdicts, ofDisruption: disruptionVerdicts, ofContainers: containerVerdicts} {
+		for reason := range table {
+			if !strings.Contains(string(text), " "+kind+" "+reason+" ") {
+				unwritten[reason] = true
+			}
+		}
+	}
+	ofRuntimes := map[string]bool{outOfMemory: true, "StartError": true, "ContainerCannotRun": true, "Unknown": true, "InitContainerRestartPolicyForbidden": true}
+	if diff := cmp.Diff(ofRuntimes, unwritten); diff != "" {
+		t.Errorf("reasons that no release writes (-want +got):\n%s", diff)
+	}
+}
