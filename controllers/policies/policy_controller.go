@@ -202,7 +202,7 @@ func (r *Reconciler) report(obj object, ref string) {
 	status.Diagnostics = slices.Clone(diagnostics[:min(len(diagnostics), maxStatusEntries)])
 	status.Digest, status.Decisions = loaded.Digest(), loaded.Decisions()
 	status.Pools = int32(r.Engine.bound(loaded)) //nolint:gosec // far below
-	findings := r.Engine.findings(ref, status.WouldChange)
+	findings := r.Engine.findings(loaded, status.WouldChange)
 	status.WouldChange = findings[:min(len(findings), maxStatusEntries)]
 }
 
