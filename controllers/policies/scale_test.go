@@ -60,7 +60,7 @@ func allocated(f func()) uint64 {
 }
 
 // Neither the ledger's entries that another tenant's decision looks at, nor what it copies, grow with the pools of the first.
-func TestADecisionOfAnotherTenantCostsTheSameHoweverManyPoolsThereAre(t *testing.T) {
+func TestADecisionCostsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
 	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
 		var first uint64
 		for _, n := range []int{10, 100, 1000, 5000} {
