@@ -228,6 +228,7 @@ type PodSecurityRules struct {
 	// byTrust is the level by the pool's spec.trust.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 63)",message="a trust has at most 63 characters"
 	ByTrust map[string]PodSecurityLevel `json:"byTrust,omitempty"`
 
 	// hostPaths that pods may mount although their level forbids it, and what is below them: /var/cache/ci.
@@ -249,12 +250,14 @@ type ResourceRules struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	RequireRequests []corev1.ResourceName `json:"requireRequests,omitempty"`
 
 	// requireLimits of every container, init containers too, for these resources.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	RequireLimits []corev1.ResourceName `json:"requireLimits,omitempty"`
 
 	// maxPerPod is the most that a pod may request, and have as limits, in total, counted as Kubernetes
@@ -262,6 +265,7 @@ type ResourceRules struct {
 	// use requireLimits with it.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	MaxPerPod map[corev1.ResourceName]Quantity `json:"maxPerPod,omitempty"`
 }
 
@@ -429,6 +433,7 @@ type Ceiling struct {
 	// of their label.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	Overrides map[string]CeilingMax `json:"overrides,omitempty"`
 
 	// share is Fair (default): each pool that wants runners may have an equal part of them, and borrow

@@ -75,7 +75,7 @@ func few[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), 
 func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if known := e.pools[key]; known != nil && known.bound == b {
+	if known := e.pools.get(key); known != nil && known.bound == b {
 		answer, ok := known.verdicts[about]
 		return answer, ok
 	}
@@ -86,7 +86,7 @@ func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged
 func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, answer policy.Template) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	known := e.pools[key]
+	known := e.pools.get(key)
 	if known == nil || known.bound != b {
 		return
 	}
@@ -118,20 +118,20 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 // Scaling asks what limits hold for a pool, again only when something that its rules read has changed. The caller
 // decides on them and has its grant entered by Commit.
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
-	needs := b.Needs()
-	if needs.Usage() {
-		in.Usage = e.ledger.usage(in.Pool, needs)
+	a := &Asked{in: in, needs: b.Needs()}
+	if a.needs.Usage() {
+		e.ledger.look(a)
 	}
-	a := &Asked{in: in, needs: needs, reading: b.Reading(in)}
+	in, a.sum = a.in, b.Reading(a.in)
 	key, now := keyOf(in.Pool), e.Now()
-	if last := lastOf(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.reading, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
+	if last := lastOf(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.sum, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
 		a.Answer = last.answer
 		return a
 	}
 	a.Answer = b.Scaling(ctx, in)
 	took := observe(e.Now().Sub(now), b, policy.DecisionScaling)
 	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
-		p.scaling = remember(a.reading, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)
+		p.scaling = remember(a.sum, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)
 	})
 	e.tellScaling(b, in, &a.Answer, took)
 	return a
@@ -141,7 +141,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 func lastOf[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if known := e.pools[key]; known != nil {
+	if known := e.pools.get(key); known != nil {
 		return of(known)
 	}
 	return remembered[T]{}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -126,7 +127,14 @@ func asked(ctx context.Context, e *Engine, name string, alone bool) *Asked {
 	return e.Scaling(ctx, e.For(p), in)
 }
 
-func TestAGrantIsEnteredOnlyIfWhatWasReadIsUnchanged(t *testing.T) {
+// usageOf is what a pool's rules are told of others.
+func usageOf(l *ledger, p policy.Pool, needs policy.Needs) policy.Usage {
+	a := &Asked{in: policy.ScalingInput{Pool: p}, needs: needs}
+	l.look(a)
+	return a.in.Usage
+}
+
+func TestAGrantIsEnteredOnlyIfItFits(t *testing.T) {
 	e := ceiling(t, v1alpha1.ShareFirstCome)
 	a, b := asked(t.Context(), e, "a", false), asked(t.Context(), e, "b", false)
 	if !e.Commit(t.Context(), b, Grant{Granted: 8, Wanted: 10}) {
@@ -135,6 +143,18 @@ func TestAGrantIsEnteredOnlyIfWhatWasReadIsUnchanged(t *testing.T) {
 	if e.Commit(t.Context(), a, Grant{Granted: 8, Wanted: 10}) {
 		t.Error("two grants of 8 under a ceiling of 10")
 	}
+	if !e.Commit(t.Context(), asked(t.Context(), e, "a", false), Grant{Wanted: 10}) {
+		t.Error("a grant of none")
+	}
+	c := asked(t.Context(), e, "c", false)
+	if !e.Commit(t.Context(), b, Grant{Granted: 9, Wanted: 10}) || !e.Commit(t.Context(), c, Grant{Granted: 1, Wanted: 10}) {
+		t.Error("what others were granted meanwhile leaves as much as each of them takes")
+	}
+	if e.Commit(t.Context(), c, Grant{Granted: 2, Wanted: 10}) || !e.Commit(t.Context(), c, Grant{Granted: 1, Wanted: 9}) {
+		t.Error("a pool that is granted no more than it has may always have it, and no more")
+	}
+	e.Forget(types.NamespacedName{Namespace: "ci", Name: "c"}, 0)
+	e.Hold(b, Grant{Granted: 8, Wanted: 10})
 	again := asked(t.Context(), e, "a", false)
 	if again.Answer.Scale.Max != 2 || !e.Commit(t.Context(), again, Grant{Granted: 2, Wanted: 10}) {
 		t.Errorf("asked again: %+v", again.Answer)
@@ -186,7 +206,7 @@ func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
 				for try := range 200 {
 					a := asked(t.Context(), e, fmt.Sprint("p", i), try%3 == 2)
 					e.Commit(t.Context(), a, Grant{Granted: min(a.Answer.Scale.Max, int32(try%8)), Wanted: 10})
-					if sum := e.ledger.usage(facts("ci", "nobody", "acme", nil), policy.Needs{Namespace: true}).Namespace.Granted; sum > 10 {
+					if sum := usageOf(&e.ledger, facts("ci", "nobody", "acme", nil), policy.Needs{Namespace: true}).Namespace.Granted; sum > 10 {
 						t.Errorf("%s: %d are granted under a ceiling of 10", share, sum)
 					}
 				}
@@ -253,7 +273,8 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 		now.Scale.Idle = 3  // as question does: x.scale
 		a := e.Scaling(t.Context(), bound, policy.ScalingInput{Pool: now, Zone: "UTC", Now: e.Now().UnixNano()})
 		e.Commit(t.Context(), a, Grant{})
-		e.differs(t.Context(), keyOf(now))
+		known, _ := e.ledger.entry(keyOf(now))
+		e.ask(t.Context(), keyOf(now), &known)
 	}
 	if c.asked != 1 {
 		t.Errorf("the same template was judged %d times", c.asked)

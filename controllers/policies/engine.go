@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -38,19 +39,17 @@ type Engine struct {
 	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
 	seeding seeding
 
-	mu      sync.Mutex
-	loaded  map[string]loaded // by Ref
-	set     *policy.Set
-	pools   map[types.NamespacedName]*pool
-	dirty   map[types.NamespacedName]bool // to be looked at in the next pass
-	passing map[string]bool               // namespaces of which pools are looked at
+	mu     sync.Mutex
+	loaded map[string]loaded // by Ref
+	set    *policy.Set
+	pools  poolsByNamespace
+	passes passes
 	// isQuarantined is true if some policy was in quarantine when policies were last counted.
 	isQuarantined bool
 	queue         queue            // of the pools' controller; nil until it runs
 	queues        map[string]queue // of the policies' controllers that run, by kind
 
-	stirred chan struct{}
-	ledger  ledger
+	ledger ledger
 }
 
 // seeding is done once it is known what pools have; who finds that out holds the lock.
@@ -75,6 +74,29 @@ type loaded struct {
 
 // queue is a controller's work queue.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// poolsByNamespace are divided so that what a policy does takes a look at its own namespace's pools only, and at all for a
+// ClusterRunnerPolicy: the lock is everybody's.
+type poolsByNamespace map[string]map[types.NamespacedName]*pool
+
+func (p poolsByNamespace) get(key types.NamespacedName) *pool { return p[key.Namespace][key] }
+
+// reached are the pools that a policy may bind.
+func (p poolsByNamespace) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
+	namespace := by.Source().Namespace
+	if namespace != "" {
+		return maps.All(p[namespace])
+	}
+	return func(yield func(types.NamespacedName, *pool) bool) {
+		for _, pools := range p {
+			for key, known := range pools {
+				if !yield(key, known) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // pool is what is remembered of a pool that was judged.
 type pool struct {
@@ -101,7 +123,7 @@ type remembered[T any] struct {
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
 		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
-		pools: map[types.NamespacedName]*pool{}, dirty: map[types.NamespacedName]bool{}, passing: map[string]bool{}, queues: map[string]queue{}, stirred: make(chan struct{}, 1), ledger: newLedger(),
+		pools: poolsByNamespace{}, passes: newPasses(), queues: map[string]queue{}, ledger: newLedger(),
 	}
 }
 
@@ -146,8 +168,8 @@ const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
 	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
-	// maxNamespacePolicies bounds what each costs beside its own text: 1 MiB of the leader if the library has its
-	// rules, else the time-outs that it may take.
+	// maxNamespacePolicies bounds what each costs beside its own text: the time-outs that it may take, and the library's
+	// rules in a child.
 	maxNamespacePolicies = 32
 )
 
@@ -231,24 +253,20 @@ func (e *Engine) Remove(ref string) {
 	if before, ok := e.loaded[ref]; ok {
 		delete(e.loaded, ref)
 		before.policy.Retire()
-		e.changed(before.policy)
+		e.changed(before.policy, nil)
 	}
 }
 
-// changed makes the next set and wakes the pools that policies bind.
-func (e *Engine) changed(of ...*policy.Policy) {
-	var all []*policy.Policy
-	for _, l := range e.loaded {
-		all = append(all, l.policy)
-	}
-	e.set = policy.NewSet(all...)
+// changed makes the next set and wakes the pools that a policy binds or bound; before or now is nil.
+func (e *Engine) changed(before, now *policy.Policy) {
+	e.set = e.set.Replace(before, now)
 	e.countPolicies()
-	for key, known := range e.pools {
+	for key, known := range e.pools.reached(cmp.Or(now, before)) {
 		switch {
 		case known.waits:
 			known.waits = false
 			e.wake(key)
-		case slices.ContainsFunc(of, func(p *policy.Policy) bool { return p != nil && p.Binds(known.facts) }):
+		case before != nil && before.Binds(known.facts) || now != nil && now.Binds(known.facts):
 			e.wakeChanged(key, known)
 		}
 	}
@@ -302,15 +320,21 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 	if err != nil {
 		return false, err
 	}
+	binds := func(s policy.Source) bool { return policy.Broken(s, nil).Binds(facts) } // without the lock: it takes a while
+	if unknown := e.unknown(sources); !slices.ContainsFunc(unknown, binds) {
+		return true, nil
+	}
+	e.mu.Lock()
+	e.remember(facts).waits = true // for Put
+	e.mu.Unlock()
+	return !slices.ContainsFunc(e.unknown(sources), binds), nil
+}
+
+// unknown returns those policies that were not loaded yet.
+func (e *Engine) unknown(all []policy.Source) []policy.Source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	unknown := slices.ContainsFunc(sources, func(s policy.Source) bool {
-		return e.loaded[s.Ref()].policy == nil && policy.Broken(s, nil).Binds(facts)
-	})
-	if unknown {
-		e.remember(facts).waits = true // for Put
-	}
-	return !unknown, nil
+	return slices.DeleteFunc(slices.Clone(all), func(s policy.Source) bool { return e.loaded[s.Ref()].policy != nil })
 }
 
 // sources lists the policies that are not being deleted and may bind pools of a namespace, without
@@ -407,7 +431,7 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 // again returns the policies that bind a pool by what was declared when it was last asked for; nil if it never was.
 func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 	e.mu.Lock()
-	known := e.pools[key]
+	known := e.pools.get(key)
 	e.mu.Unlock()
 	if known == nil || known.bound == nil {
 		return nil
@@ -418,10 +442,13 @@ func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 // remember returns what is known of a pool; with the lock.
 func (e *Engine) remember(facts policy.Pool) *pool {
 	key := keyOf(facts)
-	known := e.pools[key]
+	known := e.pools.get(key)
 	if known == nil {
 		known = &pool{audit: map[string][]policy.Audit{}}
-		e.pools[key] = known
+		if e.pools[key.Namespace] == nil {
+			e.pools[key.Namespace] = map[types.NamespacedName]*pool{}
+		}
+		e.pools[key.Namespace][key] = known
 	}
 	return known
 }
@@ -429,10 +456,12 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 // Forget drops what is known of a pool that is gone, but for the runners that it left.
 func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
-	if known := e.pools[key]; known != nil {
+	if known := e.pools.get(key); known != nil {
 		e.recount(known.bound, nil)
 	}
-	delete(e.pools, key)
+	if delete(e.pools[key.Namespace], key); len(e.pools[key.Namespace]) == 0 {
+		delete(e.pools, key.Namespace)
+	}
 	e.mu.Unlock()
 	e.Log.forget(key)
 	if left > 0 {
@@ -446,7 +475,7 @@ func (e *Engine) Forget(key types.NamespacedName, left int32) {
 func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit, keep func(*pool)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if known := e.pools[key]; known != nil {
+	if known := e.pools.get(key); known != nil {
 		known.audit[decision] = audit
 		keep(known)
 	}
@@ -457,7 +486,7 @@ func (e *Engine) bound(p *policy.Policy) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
-	for _, known := range e.pools {
+	for _, known := range e.pools.reached(p) {
 		if p.Binds(known.facts) {
 			n++
 		}
@@ -466,20 +495,20 @@ func (e *Engine) bound(p *policy.Policy) int {
 }
 
 // findings lists what a policy would change, by pool and decision: of pools that this process hasn't asked about yet, what was found before.
-func (e *Engine) findings(ref string, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
+func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var found []v1alpha1.AuditFinding
 	for _, f := range before {
 		namespace, name, _ := strings.Cut(f.Pool, "/")
-		if known := e.pools[types.NamespacedName{Namespace: namespace, Name: name}]; known != nil && len(known.audit) == 0 {
+		if known := e.pools.get(types.NamespacedName{Namespace: namespace, Name: name}); known != nil && len(known.audit) == 0 {
 			found = append(found, f)
 		}
 	}
-	for key, known := range e.pools {
+	for key, known := range e.pools.reached(p) {
 		for _, decision := range slices.Sorted(maps.Keys(known.audit)) {
 			for _, a := range known.audit[decision] {
-				if a.Policy == ref {
+				if a.Policy == p.Ref() {
 					found = append(found, v1alpha1.AuditFinding{Pool: key.String(), Decision: decision, Message: a.Message})
 				}
 			}

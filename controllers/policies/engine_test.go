@@ -362,7 +362,7 @@ func TestPoliciesTogetherAreBounded(t *testing.T) {
 // However many namespaces have as many bytes of policies as they may, another one's are loaded: what has the most gives way.
 func TestPoliciesOfManyNamespacesLeaveRoomForAnother(t *testing.T) {
 	e := newEngine()
-	r := &Reconciler{Engine: e}
+	r := &Reconciler{Engine: e, Rules: &costly{isCheap: true}}
 	load := func(namespace, name string, size int) string {
 		t.Helper()
 		s := policy.Source{
@@ -416,7 +416,7 @@ func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 		t.Errorf("it changed %+v", answer)
 	}
 	before := []v1alpha1.AuditFinding{{Pool: "ci/a", Decision: "scaling", Message: "of a former process"}, {Pool: "ci/gone", Decision: "scaling"}}
-	found := e.findings("RunnerPolicy/ci/p", before)
+	found := e.findings(policy.Broken(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p"}, nil), before)
 	if len(found) != 1 || found[0].Pool != "ci/a" || found[0].Decision != "scaling" {
 		t.Errorf("findings %s", cmp.Diff(nil, found))
 	}
@@ -425,7 +425,7 @@ func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 	}
 	e = newEngine() // the process starts again
 	e.For(p)
-	if found := e.findings("RunnerPolicy/ci/p", before); len(found) != 1 || found[0].Message != "of a former process" {
+	if found := e.findings(policy.Broken(policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p"}, nil), before); len(found) != 1 || found[0].Message != "of a former process" {
 		t.Errorf("of a pool that wasn't asked about yet it finds %+v", found)
 	}
 }
@@ -475,7 +475,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- e.Start(ctx) }()
-	e.reconsider([]types.NamespacedName{{Namespace: "greedy", Name: "b"}})
+	e.reconsider(e.ledger.enter(policy.ScalingInput{Pool: facts("greedy", "c", "acme", nil)}, policy.Needs{}, Grant{Granted: 1}))
 	<-slow.asked // and it isn't answered
 	grant("quiet", "a", 5)
 	if key, _ := e.queue.Get(); key.Namespace != "quiet" || key.Name != "b" {

@@ -4,10 +4,10 @@
 package policies
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"maps"
+	"math/bits"
 	"reflect"
 	"slices"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // Grant is what a pool has and is to have.
@@ -31,14 +32,23 @@ type Asked struct {
 	// Answer of the policies.
 	Answer policy.Scaling
 
-	in      policy.ScalingInput
-	needs   policy.Needs
-	reading [sha256.Size]byte
-	end     func() // of the reservation, if it asks alone
+	in    policy.ScalingInput
+	needs policy.Needs
+	read  shares
+	sum   [sha256.Size]byte // of all that was read
+	end   func()            // of the reservation, if it asks alone
 }
 
-// Alone has other pools of the groups that a pool's rules read wait with their grants, until this one's is entered,
-// for at most aloneTime: for a pool that was asked twice in vain.
+// shares are what a pool's rules read of the ledger, as far as it takes to find out whether that has changed.
+type shares struct {
+	// groups that rules read which somebody wrote: any change may matter.
+	groups []policy.Group
+	// left by each ceiling of the library.
+	left []int64
+}
+
+// Alone has other pools of the groups that a pool's rules read wait with their grants until this one's is entered, for at most
+// aloneTime: for a pool that was asked twice in vain. Namespaces take turns.
 func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
 	end := e.ledger.reserve(ctx, in.Pool, b.Needs())
 	a := e.Scaling(ctx, b, in)
@@ -46,16 +56,16 @@ func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingIn
 	return a
 }
 
-// Commit enters a pool's grant. It returns false, and enters nothing, if what its rules read of the ledger has
-// changed since: then it is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
+// Commit enters a pool's grant. It returns false, and enters nothing, if the grant no longer fits what others were granted
+// since: then the pool is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
 // pools are asked about, and nobody waits for anybody's rules.
 func (e *Engine) Commit(ctx context.Context, a *Asked, grant Grant) bool {
 	if a.end != nil {
 		defer a.end()
 	}
-	sharers, ok := e.ledger.commit(ctx, a, grant)
+	changed, ok := e.ledger.commit(ctx, a, grant)
 	if ok {
-		e.reconsider(sharers)
+		e.reconsider(changed)
 	}
 	return ok
 }
@@ -76,85 +86,27 @@ const (
 	aloneTime = 50 * time.Millisecond
 	// maxWaits is for how many such pools, one after the other, a pool waits.
 	maxWaits = 3
+	// maxListed is how many pools are listed before others get the ledger's lock.
+	maxListed = 64
 )
 
-// ledger knows what is granted to which pool.
+// ledger knows what is granted to which pool. Its lock is held for the time that one pool takes, and that does not grow with the
+// number of pools.
 type ledger struct {
 	mu      sync.Mutex
+	fleet   *policy.Fleet
 	entries map[types.NamespacedName]*entry
-	groups  map[policy.GroupKey]*tally
-	alone   []*reservation
+	visits  int // entries that were looked at with the lock
+
+	// alone is the pool that asks alone, if one does. It has the turn.
+	alone reservation
+	turn  *turns.Limiter
 }
 
-// reservation is a pool that asks alone, and the groups that it reads, whose pools wait for it.
+// reservation has the pools of groups wait until it is done.
 type reservation struct {
 	groups []policy.GroupKey
 	done   <-chan struct{}
-}
-
-// reserve waits for those that read one of the pool's groups alone, and then has others wait.
-func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs) (end func()) {
-	read := slices.DeleteFunc(policy.GroupsOf(p), func(g policy.GroupKey) bool { return !needs.Reads(g) })
-	for {
-		l.mu.Lock()
-		before := l.reserved(p)
-		if before == nil {
-			ctx, cancel := context.WithTimeout(ctx, aloneTime)
-			l.alone = append(l.alone, &reservation{groups: read, done: ctx.Done()})
-			l.mu.Unlock()
-			return cancel
-		}
-		l.mu.Unlock()
-		select {
-		case <-before.done: // it ends with its time at the latest
-		case <-ctx.Done():
-			return func() {}
-		}
-	}
-}
-
-// reserved returns a reservation that one of the pool's groups is read for, or nil, and drops those that are over; with the lock.
-func (l *ledger) reserved(p policy.Pool) *reservation {
-	l.alone = slices.DeleteFunc(l.alone, func(r *reservation) bool {
-		select {
-		case <-r.done:
-			return true
-		default:
-			return false
-		}
-	})
-	groups := policy.GroupsOf(p)
-	i := slices.IndexFunc(l.alone, func(r *reservation) bool {
-		return slices.ContainsFunc(r.groups, func(g policy.GroupKey) bool { return slices.Contains(groups, g) })
-	})
-	if i < 0 {
-		return nil
-	}
-	return l.alone[i]
-}
-
-// commit enters a grant if what was read for it is unchanged, and nobody asks alone in one of the pool's groups.
-func (l *ledger) commit(ctx context.Context, a *Asked, grant Grant) (sharers []types.NamespacedName, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.reserved(a.in.Pool)
-	for waits := 0; before != nil && a.end == nil && waits < maxWaits; waits++ {
-		l.mu.Unlock()
-		select {
-		case <-before.done:
-		case <-ctx.Done():
-		}
-		l.mu.Lock()
-		before = l.reserved(a.in.Pool)
-	}
-	if a.needs.Usage() && !reflect.DeepEqual(l.read(a.in.Pool, a.needs), a.in.Usage) {
-		return nil, false
-	}
-	var answer *policy.Scaling
-	if a.needs.Usage() {
-		answer = &a.Answer
-	}
-	return l.put(a.in, a.needs, grant, answer), true
 }
 
 // entry is one pool of the ledger.
@@ -163,59 +115,116 @@ type entry struct {
 	needs  policy.Needs
 	grant  Grant
 	answer *policy.Scaling // the last, if it depends on what others use
-}
-
-// tally sums up a group.
-type tally struct {
-	granted int64
-	members []types.NamespacedName // sorted
+	read   shares          // for the answer, or for a later one; with the ledger's lock
 }
 
 func newLedger() ledger {
-	return ledger{entries: map[types.NamespacedName]*entry{}, groups: map[policy.GroupKey]*tally{}}
+	return ledger{fleet: policy.NewFleet(), entries: map[types.NamespacedName]*entry{}, turn: turns.New(1)}
 }
 
-// usage sums up what the pool's groups use without it, as far as rules read it.
-func (l *ledger) usage(p policy.Pool, needs policy.Needs) policy.Usage {
+// reserve waits for the turn to ask alone, and then has others wait.
+func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs) (end func()) {
+	round, err := l.turn.Enter(ctx, turns.Looking, keyOf(p).String())
+	if err != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, aloneTime)
+	context.AfterFunc(ctx, func() { l.turn.Leave(round, turns.Unknown) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.read(p, needs)
+	l.alone = reservation{needs.Groups(p), ctx.Done()}
+	return cancel
 }
 
-// read is usage with the lock.
-func (l *ledger) read(p policy.Pool, needs policy.Needs) policy.Usage {
-	key := keyOf(p)
-	u := policy.UsageOf(p, needs, func(g policy.GroupKey) policy.Group { return l.sum(g, key, needs.Members) })
-	if known := l.entries[key]; known != nil {
-		u.Granted = known.grant.Granted
+// reserved returns what ends when a pool in one of the pool's groups no longer asks alone; nil if none does. With the lock.
+func (l *ledger) reserved(p policy.Pool) <-chan struct{} {
+	select {
+	case <-l.alone.done:
+		return nil
+	default:
 	}
-	return u
+	groups := policy.GroupsOf(p)
+	if slices.ContainsFunc(l.alone.groups, func(g policy.GroupKey) bool { return slices.Contains(groups, g) }) {
+		return l.alone.done
+	}
+	return nil
 }
 
-// sum sums up a group without one pool.
-func (l *ledger) sum(g policy.GroupKey, without types.NamespacedName, members bool) policy.Group {
-	t := l.groups[g]
-	if t == nil {
-		return policy.Group{}
-	}
-	if !members {
-		granted, n := t.granted, len(t.members)
-		if self := l.entries[without]; self != nil && slices.Contains(policy.GroupsOf(self.in.Pool), g) {
-			granted, n = granted-int64(self.grant.Granted), n-1
+// commit enters a grant if it fits what others have now, and nobody asks alone in one of the pool's groups.
+func (l *ledger) commit(ctx context.Context, a *Asked, grant Grant) (changed []policy.GroupKey, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range maxWaits {
+		done := l.reserved(a.in.Pool)
+		if done == nil || a.end != nil {
+			break
 		}
-		return policy.Group{Granted: clamp(granted), Pools: clamp(int64(n))}
-	}
-	var list []policy.Member
-	for _, key := range t.members {
-		if key != without {
-			grant := l.entries[key].grant
-			list = append(list, policy.Member{Namespace: key.Namespace, Name: key.Name, Granted: grant.Granted, Wanted: grant.Wanted})
+		l.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
 		}
+		l.mu.Lock()
 	}
-	return policy.GroupOf(list)
+	if a.needs.Usage() && l.isStale(a, grant) {
+		return nil, false
+	}
+	return l.put(a.in, a.needs, grant, a), true
 }
 
-func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
+// isStale reports whether a grant may not be entered for what others were granted since the pool was asked about. What rules read
+// that somebody wrote must be the same. Under a ceiling of the library, a grant may also be one that no longer uses all that the
+// ceiling left, or no more than the pool had before: see callCeiling of internal/policy for why the sum stays within the ceiling.
+func (l *ledger) isStale(a *Asked, grant Grant) bool {
+	now, had := l.share(a.in.Pool, a.needs), int64(l.fleet.Granted(keyOf(a.in.Pool)))
+	for i, left := range now.left {
+		if left < a.read.left[i] && int64(grant.Granted) > max(left, had) {
+			return true
+		}
+	}
+	return !reflect.DeepEqual(now.groups, a.read.groups)
+}
+
+// share reads the ledger for a pool; with the lock.
+func (l *ledger) share(p policy.Pool, needs policy.Needs) shares {
+	rules, read := needs.OfRules(), shares{left: l.fleet.Left(p, needs)}
+	for _, g := range rules.Groups(p) {
+		read.groups = append(read.groups, l.fleet.Group(g, p, rules))
+	}
+	return read
+}
+
+// look reads what others use, as far as a pool's rules do.
+func (l *ledger) look(a *Asked) {
+	l.mu.Lock()
+	sums, granted := l.fleet.Sums(a.in.Pool, a.needs), l.fleet.Granted(keyOf(a.in.Pool))
+	a.read = l.share(a.in.Pool, a.needs)
+	l.mu.Unlock()
+	a.in.Usage = policy.UsageOf(a.in.Pool, a.needs, sums, func(g policy.GroupKey) []policy.Member { return l.list(g, "") })
+	a.in.Usage.Granted = granted
+}
+
+// list lists the pools of a group that are of a namespace, or all of them if it is empty. Others get the lock in between: what changes
+// meanwhile has another version.
+func (l *ledger) list(g policy.GroupKey, namespace string) (list []policy.Member) {
+	from := types.NamespacedName{Namespace: namespace}
+	for {
+		l.mu.Lock()
+		some := l.fleet.Members(g, from, maxListed)
+		l.visits += len(some)
+		l.mu.Unlock()
+		for _, m := range some {
+			if namespace != "" && m.Namespace != namespace {
+				return list
+			}
+			list = append(list, m)
+			from = types.NamespacedName{Namespace: m.Namespace, Name: m.Name + "\x00"}
+		}
+		if len(some) < maxListed {
+			return list
+		}
+	}
+}
 
 // entry returns what is known of a pool.
 func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
@@ -235,46 +244,33 @@ func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 	}
 }
 
-// enter notes a pool's grant and returns the pools that have to be looked at for it: those that
-// share a group which their rules read.
-func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []types.NamespacedName {
+// enter notes a pool's grant and returns the groups that changed and that rules read.
+func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.put(in, needs, grant, nil)
 }
 
 // put is enter with the lock, and with the answer that the grant is of.
-func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, answer *policy.Scaling) []types.NamespacedName {
-	key := keyOf(in.Pool)
-	before := l.entries[key]
-	l.remove(key)
+func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, asked *Asked) []policy.GroupKey {
 	in.Usage = policy.Usage{}
-	l.entries[key] = &entry{in: in, needs: needs, grant: grant, answer: answer}
-	for _, g := range policy.GroupsOf(in.Pool) {
-		t := l.groups[g]
-		if t == nil {
-			t = &tally{}
-			l.groups[g] = t
-		}
-		t.granted += int64(grant.Granted)
-		i, _ := slices.BinarySearchFunc(t.members, key, compareKeys)
-		t.members = slices.Insert(t.members, i, key)
+	now := &entry{in: in, needs: needs, grant: grant}
+	if needs.Usage() && asked != nil {
+		now.answer, now.read = new(asked.Answer), asked.read
 	}
-	if before == nil {
-		return l.sharers(key, in.Pool)
-	}
-	moved := !in.Pool.Equal(before.in.Pool)
-	switch {
-	case before.grant == grant && !moved:
-		return nil
-	case moved:
-		return union(l.sharers(key, in.Pool), l.sharers(key, before.in.Pool))
-	}
-	return l.sharers(key, in.Pool)
+	l.entries[keyOf(in.Pool)] = now
+	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
+}
+
+// namespaces lists those whose pools read a group.
+func (l *ledger) namespaces(g policy.GroupKey) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.fleet.Readers(g)))
 }
 
 // keep notes what a pool left that is gone.
-func (l *ledger) keep(key types.NamespacedName, left int32) []types.NamespacedName {
+func (l *ledger) keep(key types.NamespacedName, left int32) []policy.GroupKey {
 	known, ok := l.entry(key)
 	if !ok {
 		return nil
@@ -282,61 +278,49 @@ func (l *ledger) keep(key types.NamespacedName, left int32) []types.NamespacedNa
 	return l.enter(known.in, policy.Needs{}, Grant{Granted: left})
 }
 
-func union(a, b []types.NamespacedName) []types.NamespacedName {
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, compareKeys)
-	return slices.Compact(all)
-}
-
-// drop takes a pool that is gone out and returns the pools that shared something with it.
-func (l *ledger) drop(key types.NamespacedName) []types.NamespacedName {
+// drop takes a pool that is gone out and returns the groups that changed and that rules read.
+func (l *ledger) drop(key types.NamespacedName) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.entries, key)
+	return l.fleet.Remove(key)
+}
+
+// moved returns a pool for which others leave so much more or less than when it was asked about last that it is to be asked about
+// again; nil for another. Under a ceiling of the library, that is when the room beyond its grant doubles or halves, or is less
+// than 4 and another: each runner that one pool gets or loses would have all others asked about.
+func (l *ledger) moved(key types.NamespacedName) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.visits++
 	known := l.entries[key]
-	if known == nil {
+	if known == nil || known.answer == nil {
 		return nil
 	}
-	sharers := l.sharers(key, known.in.Pool)
-	l.remove(key)
-	delete(l.entries, key)
-	return sharers
+	now := l.share(known.in.Pool, known.needs)
+	isSame := reflect.DeepEqual(now.groups, known.read.groups)
+	for i, left := range now.left {
+		isSame = isSame && room(left, known.grant) == room(known.read.left[i], known.grant)
+	}
+	if isSame {
+		return nil
+	}
+	return known
 }
 
-// remove removes a pool from its groups.
-func (l *ledger) remove(key types.NamespacedName) {
-	known := l.entries[key]
-	if known == nil {
-		return
+// room classifies what is left to a pool beyond its grant.
+func room(left int64, of Grant) int64 {
+	if room := max(0, left-int64(of.Granted)); room < 4 {
+		return room
 	}
-	for _, g := range policy.GroupsOf(known.in.Pool) {
-		t := l.groups[g]
-		t.granted -= int64(known.grant.Granted)
-		if i, found := slices.BinarySearchFunc(t.members, key, compareKeys); found {
-			t.members = slices.Delete(t.members, i, i+1)
-		}
-		if len(t.members) == 0 {
-			delete(l.groups, g)
-		}
-	}
+	return int64(bits.Len64(uint64(left-int64(of.Granted)))) + 1 //nolint:gosec // it is 4 or more
 }
 
-// sharers lists the other pools whose rules read a group that the pool is in.
-func (l *ledger) sharers(key types.NamespacedName, p policy.Pool) []types.NamespacedName {
-	found := map[types.NamespacedName]bool{}
-	for _, g := range policy.GroupsOf(p) {
-		t := l.groups[g]
-		if t == nil {
-			continue
-		}
-		for _, other := range t.members {
-			if other != key && l.entries[other].needs.Reads(g) {
-				found[other] = true
-			}
-		}
+// saw notes what was read for a pool that was asked about again, unless it was granted something meanwhile.
+func (l *ledger) saw(known *entry, read shares) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entries[keyOf(known.in.Pool)] == known && len(read.left) == len(known.read.left) {
+		known.read = read
 	}
-	return slices.SortedFunc(maps.Keys(found), compareKeys)
-}
-
-func compareKeys(a, b types.NamespacedName) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

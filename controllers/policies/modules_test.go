@@ -162,6 +162,27 @@ func TestOnePolicyTooManyIsNotLoaded(t *testing.T) {
 	}
 }
 
+// Library rules are trusted. Their parameters are only if the platform team wrote them.
+func TestATenantsPolicyIsNeverEvaluatedHere(t *testing.T) {
+	library := &v1alpha1.PolicyLibrary{Pause: &v1alpha1.Pause{Reason: "r"}}
+	modules := map[string]string{"m.rego": "package corral.scaling"}
+	for name, tc := range map[string]struct {
+		source policy.Source
+		loads  int
+	}{
+		"the platform's, of the library":   {policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "p", Library: library}, 0},
+		"the platform's, with modules":     {policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "p", Library: library, Modules: modules}, 1},
+		"a tenant's, of the library":       {policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Library: library}, 1},
+		"a tenant's, with modules as well": {policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Library: library, Modules: modules}, 1},
+	} {
+		rules := &refusing{}
+		loaded, err := (&Reconciler{Rules: rules, Kind: tc.source.Kind}).loadRules(t.Context(), tc.source, nil)
+		if err != nil || rules.loads != tc.loads || (len(loaded.Diagnostics()) > 0) != (tc.loads > 0) {
+			t.Errorf("%s: loaded %d times elsewhere; %+v, %v", name, rules.loads, loaded.Diagnostics(), err)
+		}
+	}
+}
+
 // heap is the memory in use, in bytes.
 func heap() int64 {
 	runtime.GC()

@@ -5,26 +5,50 @@ package policies
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/policy"
 )
 
-// passDelay is how long changes of what pools are granted are gathered before those that share
-// a ceiling with them are looked at.
-const passDelay = 100 * time.Millisecond
+const (
+	// passDelay is how long changes of what pools are granted are gathered before pools that share a ceiling with them are looked
+	// at, and perPool how much longer a namespace waits for its next pass, for each pool that it looked at.
+	passDelay, perPool = 100 * time.Millisecond, 200 * time.Microsecond
+	// leastAsked is how many pools of a namespace may be asked about in one pass, and askedOf for how many pools it may be one more:
+	// if a runner becomes free and many pools wait for it, the next pass finds it taken.
+	leastAsked, askedOf = 32, 32
+)
+
+// passes are what is to be looked at.
+type passes struct {
+	// dirty are the groups in which a grant changed, and pending those of them that pools of a namespace read.
+	dirty   map[policy.GroupKey]bool
+	pending map[string]map[policy.GroupKey]bool
+	running map[string]bool // namespaces whose pools are looked at
+	stirred chan struct{}
+}
+
+func newPasses() passes {
+	return passes{
+		dirty: map[policy.GroupKey]bool{}, pending: map[string]map[policy.GroupKey]bool{}, running: map[string]bool{}, stirred: make(chan struct{}, 1),
+	}
+}
 
 // Start looks at pools that share something with one whose grant changed, and wakes those whose
 // limits are others now, until ctx ends. It is a manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
-	var passes sync.WaitGroup
-	defer passes.Wait()
+	var under sync.WaitGroup
+	defer under.Wait()
 	for {
 		select {
-		case <-e.stirred:
+		case <-e.passes.stirred:
 		case <-ctx.Done():
 			return nil
 		}
@@ -35,21 +59,21 @@ func (e *Engine) Start(ctx context.Context) error {
 			gathered.Stop()
 			return nil
 		}
-		e.begin(ctx, &passes)
+		e.begin(ctx, &under, &atomic.Int64{})
 	}
 }
 
 // NeedLeaderElection is true: only the leader decides.
 func (*Engine) NeedLeaderElection() bool { return true }
 
-// reconsider has pools looked at in the next pass.
-func (e *Engine) reconsider(pools []types.NamespacedName) {
-	if len(pools) == 0 {
+// reconsider has pools that read groups looked at in the next pass.
+func (e *Engine) reconsider(groups []policy.GroupKey) {
+	if len(groups) == 0 {
 		return
 	}
 	e.mu.Lock()
-	for _, key := range pools {
-		e.dirty[key] = true
+	for _, g := range groups {
+		e.passes.dirty[g] = true
 	}
 	e.mu.Unlock()
 	e.stir()
@@ -58,69 +82,99 @@ func (e *Engine) reconsider(pools []types.NamespacedName) {
 // stir has a pass begun soon.
 func (e *Engine) stir() {
 	select {
-	case e.stirred <- struct{}{}:
+	case e.passes.stirred <- struct{}{}:
 	default: // a pass is to come anyway
 	}
 }
 
-// Pass asks about the pools that have to be looked at, and wakes those whose answer is another. It returns how many it
-// asked about.
+// Pass looks at the pools that have to be, and wakes those whose answer is another. It returns how many it asked about.
 func (e *Engine) Pass(ctx context.Context) int {
-	var passes sync.WaitGroup
-	defer passes.Wait()
-	return e.begin(ctx, &passes)
+	var under sync.WaitGroup
+	var asked atomic.Int64
+	e.begin(ctx, &under, &asked)
+	under.Wait()
+	return int(asked.Load())
 }
 
 // begin begins a pass over each namespace that none is under way for: rules of one may take long, and others don't wait.
-func (e *Engine) begin(ctx context.Context, passes *sync.WaitGroup) (pools int) {
+func (e *Engine) begin(ctx context.Context, under *sync.WaitGroup, asked *atomic.Int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	of := map[string][]types.NamespacedName{}
-	for key := range e.dirty {
-		if !e.passing[key.Namespace] {
-			of[key.Namespace] = append(of[key.Namespace], key)
-			delete(e.dirty, key)
-			pools++
+	for g := range e.passes.dirty {
+		for _, namespace := range e.ledger.namespaces(g) {
+			e.passes.await(namespace, g)
 		}
 	}
-	for namespace, keys := range of {
-		e.passing[namespace] = true
-		passes.Go(func() { e.pass(ctx, namespace, keys) })
+	clear(e.passes.dirty)
+	for namespace, groups := range e.passes.pending {
+		if !e.passes.running[namespace] {
+			e.passes.running[namespace] = true
+			delete(e.passes.pending, namespace)
+			under.Go(func() { asked.Add(e.pass(ctx, namespace, slices.Collect(maps.Keys(groups)))) })
+		}
 	}
-	return pools
 }
 
-// pass asks about pools of a namespace, in the order of their names.
-func (e *Engine) pass(ctx context.Context, namespace string, keys []types.NamespacedName) {
-	slices.SortFunc(keys, compareKeys)
-	for _, key := range keys {
-		if ctx.Err() == nil && e.differs(ctx, key) {
-			e.mu.Lock()
-			e.wake(key)
-			e.mu.Unlock()
+// await has the pools of a namespace looked at that read a group.
+func (p *passes) await(namespace string, g policy.GroupKey) {
+	if p.pending[namespace] == nil {
+		p.pending[namespace] = map[policy.GroupKey]bool{}
+	}
+	p.pending[namespace][g] = true
+}
+
+// pass looks at pools of a namespace, in no order: so each has its turn although not all can be asked about at once. It returns how
+// many it asked about.
+func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.GroupKey) (asked int64) {
+	keys := map[types.NamespacedName]bool{}
+	for _, g := range groups {
+		for _, m := range e.ledger.list(g, namespace) {
+			keys[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = true
 		}
+	}
+	most := int64(leastAsked + len(keys)/askedOf)
+	for key := range keys {
+		if asked == most || ctx.Err() != nil {
+			break
+		}
+		if known := e.ledger.moved(key); known != nil {
+			asked++
+			e.ask(ctx, key, known)
+		}
+	}
+	select {
+	case <-time.After(time.Duration(len(keys)) * perPool):
+	case <-ctx.Done():
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.passing, namespace)
-	if len(e.dirty) > 0 {
+	delete(e.passes.running, namespace)
+	for _, g := range groups {
+		if asked == most {
+			e.passes.await(namespace, g)
+		}
+	}
+	if len(e.passes.dirty)+len(e.passes.pending) > 0 {
 		e.stir()
 	}
+	return asked
 }
 
-// differs says whether the limits of a pool are others than when it was asked about last.
-func (e *Engine) differs(ctx context.Context, key types.NamespacedName) bool {
-	known, ok := e.ledger.entry(key)
-	if !ok || known.answer == nil {
-		return false
-	}
+// ask asks about a pool again, and wakes it if the limits are others than those that were decided on.
+func (e *Engine) ask(ctx context.Context, key types.NamespacedName, known *entry) {
 	bound := e.again(key)
 	if bound == nil {
-		return false // it is gone
+		return // it is gone
 	}
 	in := known.in
 	in.Now = e.Now().UnixNano()
-	answer, before := e.Scaling(ctx, bound, in).Answer, known.answer
-	return answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
-		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds)
+	a := e.Scaling(ctx, bound, in)
+	e.ledger.saw(known, a.read)
+	answer, before := a.Answer, known.answer
+	if answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
+		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.wake(key)
+	}
 }

@@ -18,7 +18,7 @@ type asker struct {
 	set *policy.Set
 	translator
 	// fleet of the folder, while nothing runs.
-	fleet policy.IdleFleet
+	fleet *policy.Fleet
 }
 
 func (w *workspace) asker() asker { return w.askerOf(w.set, w.policies) }
@@ -28,7 +28,7 @@ func (w *workspace) askerOf(set *policy.Set, policies []*declaredPolicy) asker {
 	for i, p := range w.pools {
 		pools[i] = policy.PoolOf(p.RunnerPool)
 	}
-	return asker{set, translator{policies}, policy.NewIdleFleet(pools)}
+	return asker{set, translator{policies}, policy.NewFleet(pools...)}
 }
 
 // askIdle asks for the limits of an idle pool in an idle fleet.

@@ -67,8 +67,14 @@ func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Pol
 	if failure := p.unasked(ctx, q); failure != nil {
 		return nil, failure
 	}
-	if p.asker == nil {
-		return decodeAll(ctx, p, q, decode)
+	if p.program != nil {
+		here, end := p.limited(ctx)
+		elements, failure := decodeAll(here, p, q, decode)
+		end()
+		if failure == nil || failure.Kind != TimedOut || p.asker == nil || ctx.Err() != nil {
+			p.quarantine.answered(q)
+			return elements, failure
+		}
 	}
 	text, failure := p.askElsewhere(ctx, q)
 	if failure != nil {

@@ -45,11 +45,11 @@ func fleetInput() ScalingInput {
 	p.Labels = map[string]string{"team": "payments", "size": "small"}
 	p.RunnerLabels, p.Connection, p.ScaleSet, p.RunnerGroup = []string{"linux", "x64"}, "acme", "linux", "default"
 	in := ScalingInput{Pool: p, Jobs: 4, Runners: Runners{Total: 5, Busy: 4, Idle: 1}, Now: 1_800_000_000_000_000_000, Zone: "UTC"}
-	group := &in.Usage.Namespace
+	fleet := NewFleet()
 	for i := range 19 {
-		group.Members = append(group.Members, Member{Namespace: p.Namespace, Name: fmt.Sprintf("pool-%d", i), Granted: 5, Wanted: 7})
-		group.Pools, group.Granted, group.Claimed, group.Wanting, group.Largest = int32(i+1), group.Granted+5, group.Claimed+7, int32(i+1), 7
+		fleet.Put(Pool{Namespace: p.Namespace, Name: fmt.Sprintf("pool-%d", i)}, Needs{}, 5, 7)
 	}
+	in.Usage = fleet.Usage(p, Needs{Ceilings: wholeLibrary().Library.Ceilings})
 	return in
 }
 

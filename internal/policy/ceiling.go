@@ -4,8 +4,9 @@
 package policy
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -29,61 +30,84 @@ import (
 // 0, so by induction over the grants it is never above the ceiling, in whatever order pools are asked, as long as each
 // grant is recorded before the next pool is asked. When a ceiling is lowered, or first holds, the sum falls towards it.
 func callCeiling(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
-	c, pool, usage := reader{of: operands[0].Value}, reader{of: operands[1].Value}, reader{of: operands[2].Value}
-	own, others, shares := common(&c, &pool, &usage)
-	if !shares {
-		return cmp.Or(c.err, pool.err, usage.err)
+	var c v1alpha1.Ceiling
+	var p Pool
+	of := func(name string) *ast.Term { return within(operands[1], ast.StringTerm(name)) }
+	err := errors.Join(decode(operands[0], &c), decode(of("namespace"), &p.Namespace), decode(of("connection"), &p.Connection),
+		decode(of("labels"), &p.Labels), decode(of("scale"), &p.Scale))
+	key, most, ok := sharing(c, p)
+	if err != nil || !ok {
+		return err
 	}
-	most := c.number("max")
-	if special := within(c.get("overrides"), own); special != nil {
-		most = numberOf(special)
+	others, isKnown := Group{}, true
+	at := within(operands[2], ast.StringTerm(key.by))
+	if key.by == byLabel {
+		at = within(at, ast.StringTerm(key.label))
 	}
-	g := groupOf(others)
-	left := most - g.granted
-	if share := c.get("share"); share == nil || share.Value.Compare(ast.String(v1alpha1.ShareFirstCome)) != 0 {
-		left = fair(most, numberOf(within(pool.get("scale"), maxKey)), g)
+	err = decode(at, &others)
+	left := leftBy(c.Share, most, int64(p.Scale.Max), others.claimants(&isKnown))
+	if !isKnown {
+		err = errors.New("members are missing, or not all pools of the group: a fair ceiling takes what each was granted and wants")
 	}
-	if err := cmp.Or(c.err, pool.err, usage.err, g.err); err != nil {
+	if err != nil {
 		return err
 	}
 	return give(ast.NewTerm(ast.NewObject(
 		[2]*ast.Term{ast.InternedTerm("most"), ast.InternedTerm(int(most))},
-		[2]*ast.Term{ast.InternedTerm("granted"), ast.InternedTerm(int(g.granted))},
+		[2]*ast.Term{ast.InternedTerm("granted"), ast.InternedTerm(int(others.Granted))},
 		[2]*ast.Term{ast.InternedTerm("left"), ast.InternedTerm(int(max(0, left)))},
 	)))
 }
 
-// common finds what the pools of a group have in common, nil for all, and the others of the group; for a label,
-// only a pool that has it shares.
-func common(c, pool, usage *reader) (own, others *ast.Term, shares bool) {
-	switch by := c.text("by"); v1alpha1.CeilingGroup(by) {
-	case v1alpha1.CeilingAll:
-		others = usage.get("all")
-	case v1alpha1.CeilingNamespace:
-		own, others = pool.get("namespace"), usage.get("namespace")
-	case v1alpha1.CeilingConnection:
-		own, others = pool.get("connection"), usage.get("connection")
-	case v1alpha1.CeilingLabel:
-		label := c.get("label")
-		own, others = within(pool.get("labels"), label), within(usage.get("labels"), label)
-		return own, others, own != nil
-	default:
-		c.missing("by", "All, Namespace, Connection or Label")
-		return nil, nil, false
+// decode reads a term; one that isn't there is left as it is.
+func decode(t *ast.Term, to any) error {
+	if t == nil {
+		return nil
 	}
-	return own, others, true
+	if err := ast.As(t.Value, to); err != nil {
+		return fmt.Errorf("a ceiling, a pool and their usage are as input has them: %w", err)
+	}
+	return nil
 }
 
-var maxKey = ast.StringTerm("max")
+// sharing returns the group in which a pool shares a ceiling, and what that group may have. A pool without the label shares none.
+func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
+	own := ""
+	switch c.By {
+	case v1alpha1.CeilingNamespace:
+		g, own = GroupKey{by: byNamespace, value: p.Namespace}, p.Namespace
+	case v1alpha1.CeilingConnection:
+		g, own = connectionGroup(p), p.Connection
+	case v1alpha1.CeilingLabel:
+		if own, ok = p.Labels[c.Label]; !ok {
+			return g, 0, false
+		}
+		g = GroupKey{byLabel, c.Label, own}
+	default:
+		g = GroupKey{by: byAll}
+	}
+	if special, ok := c.Overrides[own]; ok {
+		return g, int64(special), true
+	}
+	return g, int64(c.Max), true
+}
 
-// sharers are the other pools of a group.
-type sharers struct {
-	reader
+// claimants are the other pools of a group.
+type claimants struct {
 	granted, pools int64
+	// wanting is how many of them want runners, and upTo what they claim if each is kept at most a part of what it wants.
+	wanting func() int64
+	upTo    func(part int64) Part
 }
 
-// sharer is one of them.
-type sharer struct{ granted, wanted int64 }
+// leftBy is what a ceiling leaves to a pool of what the others have and want. It may be negative.
+func leftBy(share v1alpha1.CeilingShare, most, declared int64, others claimants) int64 {
+	left := most - others.granted
+	if share == v1alpha1.ShareFirstCome {
+		return left
+	}
+	return fair(left, most, declared, others)
+}
 
 // fair is what others leave if what they want is kept for them, up to an equal part for each pool that wants any: the
 // rest may be borrowed. Beyond its own part, a pool leaves one runner to those that have less than theirs. A pool
@@ -91,61 +115,46 @@ type sharer struct{ granted, wanted int64 }
 // then gets more of its part, as those that borrowed it finish jobs. Where more pools want runners than there are, a
 // part is less than one, and it is whoever asks first.
 //
-// In most cases, there is an end to it without a look at each pool: the pool declares no more than an equal part
-// if all wanted any, and the others leave it that. Or each of the others has and wants less than its part.
-func fair(most, declared int64, g *sharers) int64 {
-	if declared*(g.pools+1) <= most && declared+g.granted <= most {
-		return most - g.granted
+// If the pool declares no more than an equal part if all wanted any, and the others leave it that, what they want does not matter.
+func fair(left, most, declared int64, others claimants) int64 {
+	if declared*(others.pools+1) <= most && declared <= left {
+		return left
 	}
-	if g.get("claimed") != nil && g.number("claimed") >= g.granted {
-		part := equalPart(most, g.pools, g.number("wanting"))
-		if g.pools > 0 && g.number("largest") < part {
-			return oneToSpare(most-g.number("claimed"), part)
+	part := equalPart(most, others.pools, others.wanting())
+	claims := others.upTo(part)
+	rest := most - int64(claims.Claimed)
+	if claims.Below > 0 {
+		return oneToSpare(rest, part)
+	}
+	return rest
+}
+
+// claimants are the pools of a group as rules are told of it: by parts, or else by members. It says if they are not known.
+func (g *Group) claimants(isKnown *bool) claimants {
+	return claimants{
+		granted: int64(g.Granted), pools: int64(g.Pools),
+		wanting: func() int64 { return int64(max(g.Wanting, GroupOf(g.Members).Wanting)) },
+		upTo: func(part int64) Part {
+			if i := slices.IndexFunc(g.Parts, func(p Part) bool { return int64(p.Part) == part }); i >= 0 {
+				return g.Parts[i]
+			}
+			*isKnown = len(g.Members) == int(g.Pools)
+			return partOf(g.Members, part)
+		},
+	}
+}
+
+// partOf is what members claim.
+func partOf(members []Member, part int64) Part {
+	claimed, below := int64(0), int64(0)
+	for _, m := range members {
+		claim := m.claim(part)
+		if claimed += claim; claim < part {
+			below++
 		}
 	}
-	members := g.members()
-	if int64(len(members)) != g.pools {
-		g.missing("members", "all pools of the group: a fair ceiling takes what each was granted and wants")
-	}
-	wanting := int64(0)
-	for _, m := range members {
-		wanting += min(1, m.wanted)
-	}
-	part := equalPart(most, g.pools, wanting)
-	claims, hasLess := int64(0), false
-	for _, m := range members {
-		claims += m.claim(part)
-		hasLess = hasLess || m.wanted < part && m.granted < part
-	}
-	if hasLess {
-		return oneToSpare(most-claims, part)
-	}
-	return most - claims
+	return Part{Part: clamp(part), Claimed: clamp(claimed), Below: clamp(below)}
 }
-
-// members reads each of them.
-func (g *sharers) members() []sharer {
-	t := g.get("members")
-	if t == nil {
-		g.missing("members", "an array")
-		return nil
-	}
-	array, ok := t.Value.(*ast.Array)
-	if !ok {
-		g.missing("members", "an array")
-		return nil
-	}
-	list := make([]sharer, 0, array.Len())
-	array.Foreach(func(t *ast.Term) {
-		m := reader{of: t.Value}
-		list = append(list, sharer{granted: m.number("granted"), wanted: m.number("wanted")})
-		g.err = cmp.Or(g.err, m.err)
-	})
-	return list
-}
-
-// claim is what a pool claims: what it was granted, and what it wants up to a part.
-func (s sharer) claim(part int64) int64 { return max(s.granted, min(s.wanted, part)) }
 
 // equalPart is the part of a pool when so many of the others want runners. One is kept for those that want none,
 // if there is more than one for each that wants some.
@@ -158,50 +167,6 @@ func equalPart(most, others, wanting int64) int64 {
 
 func oneToSpare(rest, part int64) int64 { return max(rest-1, min(rest, part)) }
 
-// reader reads an object that must have what is asked for; err says what it hasn't.
-type reader struct {
-	of  ast.Value
-	err error
-}
-
-// get returns nil for what isn't there.
-func (r *reader) get(name string) *ast.Term {
-	o, ok := r.of.(ast.Object)
-	if !ok {
-		r.err = fmt.Errorf("a ceiling, a pool and their usage are objects, not %s", ast.ValueName(r.of))
-		return nil
-	}
-	return o.Get(ast.StringTerm(name))
-}
-
-func (r *reader) text(name string) string {
-	if t := r.get(name); t != nil {
-		if text, ok := t.Value.(ast.String); ok {
-			return string(text)
-		}
-	}
-	r.missing(name, "a string")
-	return ""
-}
-
-func (r *reader) number(name string) int64 {
-	if t := r.get(name); t != nil {
-		if n, ok := t.Value.(ast.Number); ok {
-			if i, ok := n.Int64(); ok {
-				return i
-			}
-		}
-	}
-	r.missing(name, "a whole number")
-	return 0
-}
-
-func (r *reader) missing(name, kind string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%s is missing, or isn't %s", name, kind)
-	}
-}
-
 // within returns a property of an object; nil if it has none, or isn't an object.
 func within(t, name *ast.Term) *ast.Term {
 	if t == nil || name == nil {
@@ -212,30 +177,4 @@ func within(t, name *ast.Term) *ast.Term {
 		return nil
 	}
 	return o.Get(name)
-}
-
-// numberOf is 0 for what is no whole number.
-func numberOf(t *ast.Term) int64 {
-	if t == nil {
-		return 0
-	}
-	n, _ := t.Value.(ast.Number)
-	i, _ := n.Int64()
-	return i
-}
-
-// nobody is a group without members.
-var nobody = ast.NewObject(
-	ast.Item(ast.StringTerm("claimed"), ast.InternedTerm(0)), ast.Item(ast.StringTerm("wanting"), ast.InternedTerm(0)),
-	ast.Item(ast.StringTerm("largest"), ast.InternedTerm(0)), ast.Item(ast.StringTerm("members"), ast.InternedEmptyArray),
-)
-
-// groupOf reads a group; one that isn't there has nobody.
-func groupOf(t *ast.Term) *sharers {
-	if t == nil {
-		return &sharers{reader: reader{of: nobody}}
-	}
-	g := &sharers{reader: reader{of: t.Value}}
-	g.granted, g.pools = g.number("granted"), g.number("pools")
-	return g
 }

@@ -31,6 +31,25 @@ func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
 	return []v1alpha1.Diagnostic{{Message: e.Message}}
 }
 
+// Limit returns a context that ends when an evaluation in this process has taken too long.
+type Limit func(context.Context) (context.Context, context.CancelFunc)
+
+// LoadHere returns a policy whose rules and parameters are trusted. This process evaluates it, as that costs least. What it is
+// asked about is not trusted: if an evaluation exceeds the limit, the asker answers instead, which can measure and stop it.
+func LoadHere(source Source, asker Asker, limit Limit) *Policy {
+	p, _ := Load(source)
+	p.source, p.asker, p.limit = source, asker, limit
+	return p
+}
+
+// limited returns the context of an evaluation in this process.
+func (p *Policy) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.limit == nil {
+		return ctx, func() {}
+	}
+	return p.limit(ctx)
+}
+
 // reply is what a policy says in one decision.
 type reply[T any] struct {
 	Elements []T      `json:"elements,omitempty"`

@@ -104,6 +104,18 @@ type Group struct {
 	Largest int32 `json:"largest"`
 	// Members are they, sorted by namespace and name; rules that don't read them, nor what they claim, are told neither.
 	Members []Member `json:"members"`
+	// Parts are what they claim together, for each fair ceiling of the library that the pool shares with them.
+	Parts []Part `json:"parts,omitempty"`
+	// Version changes with the members, if rules read them.
+	Version int64 `json:"-"`
+}
+
+// Part is what the pools of a group claim if each is kept at most a part of what it wants.
+type Part struct {
+	Part    int32 `json:"part"`
+	Claimed int32 `json:"claimed"`
+	// Below is how many of them have and want less than the part.
+	Below int32 `json:"below"`
 }
 
 // Member is another pool of a group.

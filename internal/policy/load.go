@@ -69,8 +69,8 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
-// IsLibrary tells whether a policy has no rules but the built-in library's, and nothing that has to be parsed: so it
-// can be loaded and asked anywhere.
+// IsLibrary reports whether a policy has no rules but the built-in library's, and nothing that has to be parsed. Its
+// parameters may still be a tenant's.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
 // Policy is one policy object, loaded. It never changes, but for its quarantine, and when it is in force no more.
@@ -81,8 +81,9 @@ type Policy struct {
 	selector    labels.Selector // nil when the source's is none
 	diagnostics []v1alpha1.Diagnostic
 	facts       Facts
-	program     *program // nil with diagnostics, and when the rules are elsewhere
-	asker       Asker    // nil when the rules are here
+	program     *program // nil with diagnostics, and when the rules are only elsewhere
+	asker       Asker    // nil when the rules are only here
+	limit       Limit    // of an evaluation here; nil for none
 	quarantine  quarantine
 	retired     atomic.Bool
 }

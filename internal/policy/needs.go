@@ -14,6 +14,8 @@ import (
 
 // Needs are the parts of an input that scaling rules read, of those that change often or are costly.
 type Needs struct {
+	// Ceilings of the library. What they need of input.usage is not part of the others, which are what rules that somebody wrote read.
+	Ceilings []v1alpha1.Ceiling
 	// Fields are those of the input that a rule reads, but for the pool, the clock and its zone, and usage, sorted; AnyField is true
 	// when that isn't known.
 	Fields   []string
@@ -36,13 +38,20 @@ var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true
 
 // Usage is true when a rule reads input.usage at all.
 func (n Needs) Usage() bool {
-	return n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+	return len(n.Ceilings) > 0 || n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+}
+
+// OfRules are the needs of rules that somebody wrote.
+func (n Needs) OfRules() Needs {
+	n.Ceilings = nil
+	return n
 }
 
 // and joins two needs.
 func (n Needs) and(o Needs) Needs {
 	return Needs{
-		Fields: slices.Concat(n.Fields, o.Fields), AnyField: n.AnyField || o.AnyField,
+		Ceilings: slices.Concat(n.Ceilings, o.Ceilings),
+		Fields:   slices.Concat(n.Fields, o.Fields), AnyField: n.AnyField || o.AnyField,
 		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
 		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
 		Labels: slices.Concat(n.Labels, o.Labels), Clock: n.Clock || o.Clock,
@@ -77,22 +86,6 @@ func (n Needs) of(in ScalingInput) ScalingInput {
 		}
 	}
 	return in
-}
-
-// addCeiling adds what the library reads for a ceiling.
-func (n *Needs) addCeiling(c v1alpha1.Ceiling) {
-	n.Granted = true
-	switch c.By {
-	case v1alpha1.CeilingAll:
-		n.All = true
-	case v1alpha1.CeilingNamespace:
-		n.Namespace = true
-	case v1alpha1.CeilingConnection:
-		n.Connection = true
-	case v1alpha1.CeilingLabel:
-		n.Labels = append(n.Labels, c.Label)
-	}
-	n.Members = n.Members || c.Share != v1alpha1.ShareFirstCome
 }
 
 // addReference adds what a reference to the input reads. One that ends before a number may go on

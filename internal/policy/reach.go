@@ -209,9 +209,7 @@ func (p *program) similar(name string) string {
 func (p *program) readOf(s *Source) Needs {
 	var needs Needs
 	if s.Library != nil {
-		for _, ceiling := range s.Library.Ceilings {
-			needs.addCeiling(ceiling)
-		}
+		needs.Ceilings = s.Library.Ceilings
 	}
 	var asked []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {

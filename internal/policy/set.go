@@ -6,6 +6,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -13,32 +14,42 @@ import (
 
 // Set holds policies. It never changes.
 type Set struct {
-	// cluster policies, and the others by their namespace, sorted.
-	cluster    []*Policy
-	namespaced map[string][]*Policy
+	// by kind and namespace, sorted.
+	by map[[2]string][]*Policy
 }
 
-// NewSet returns a Set of policies, in the order of their names.
+// NewSet returns a Set of policies.
 func NewSet(policies ...*Policy) *Set {
-	s := &Set{namespaced: map[string][]*Policy{}}
-	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(a.Ref(), b.Ref()), cmp.Compare(a.Digest(), b.Digest()), cmp.Compare(a.Mode(), b.Mode()))
-	})
-	for _, p := range sorted {
-		if p.isCluster() {
-			s.cluster = append(s.cluster, p)
-		} else {
-			s.namespaced[p.source.Namespace] = append(s.namespaced[p.source.Namespace], p)
-		}
+	s := &Set{map[[2]string][]*Policy{}}
+	for _, p := range policies {
+		s = s.Replace(nil, p)
 	}
 	return s
+}
+
+// Replace returns a Set with a policy in place of another of its namespace, at the cost of that namespace's; either may be nil.
+func (s *Set) Replace(before, now *Policy) *Set {
+	source := cmp.Or(now, before).source
+	key := [2]string{source.Kind, source.Namespace}
+	list := slices.DeleteFunc(slices.Clone(s.by[key]), func(p *Policy) bool { return p == before })
+	if now != nil {
+		list = append(list, now)
+	}
+	slices.SortFunc(list, func(a, b *Policy) int {
+		return cmp.Or(cmp.Compare(a.Ref(), b.Ref()), cmp.Compare(a.Digest(), b.Digest()), cmp.Compare(a.Mode(), b.Mode()))
+	})
+	next := &Set{maps.Clone(s.by)}
+	if next.by[key] = list; len(list) == 0 {
+		delete(next.by, key)
+	}
+	return next
 }
 
 // For returns the policies that bind the pool. It may be kept while the Set and the pool are the same.
 func (s *Set) For(pool Pool) *Bound {
 	b := &Bound{}
 	h := newHash()
-	for _, list := range [][]*Policy{s.cluster, s.namespaced[pool.Namespace]} {
+	for _, list := range [][]*Policy{s.by[[2]string{KindClusterRunnerPolicy, ""}], s.by[[2]string{KindRunnerPolicy, pool.Namespace}]} {
 		for _, p := range list {
 			if p.Binds(pool) {
 				b.policies = append(b.policies, p)

@@ -57,19 +57,21 @@ func TestNeedsOfTheLibraryAreThoseOfItsCeilings(t *testing.T) {
 	ceilings := func(list ...v1alpha1.Ceiling) Source {
 		return Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: list}}
 	}
+	first := v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingAll, Share: v1alpha1.ShareFirstCome}
+	fair := v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, Label: "team"}
+	rule := guard(`{"field": "max", "atMost": 1, "reason": "r"} if input.usage.namespace.granted > 3`)
+	both := rule
+	both.Library = &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{fair}}
 	cases := map[string]struct {
 		sources []Source
 		want    Needs
 	}{
-		"no ceilings": {[]Source{{Kind: KindClusterRunnerPolicy, Library: wholeLibrary().Library}}, Needs{Granted: true, Namespace: true, Members: true}},
-		"first come": {
-			[]Source{ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingAll, Share: v1alpha1.ShareFirstCome})}, Needs{Granted: true, All: true},
-		},
-		"fair": {[]Source{ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingConnection})}, Needs{Granted: true, Connection: true, Members: true}},
-		"labels": {[]Source{
-			ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingLabel, Label: "team", Share: v1alpha1.ShareFirstCome}, v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, Label: "team"}),
-			ceilings(v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingLabel, Label: "size", Share: v1alpha1.ShareFirstCome}),
-		}, Needs{Granted: true, Labels: []string{"size", "team"}, Members: true}},
+		"the whole library":   {[]Source{wholeLibrary()}, Needs{Ceilings: wholeLibrary().Library.Ceilings}},
+		"two":                 {[]Source{ceilings(first, fair)}, Needs{Ceilings: []v1alpha1.Ceiling{first, fair}}},
+		"of two policies":     {[]Source{ceilings(first), ceilings(fair)}, Needs{Ceilings: []v1alpha1.Ceiling{first, fair}}},
+		"beside a rule":       {[]Source{both}, Needs{Ceilings: []v1alpha1.Ceiling{fair}, Namespace: true}},
+		"of another policy":   {[]Source{ceilings(fair), rule}, Needs{Ceilings: []v1alpha1.Ceiling{fair}, Namespace: true}},
+		"a rule without them": {[]Source{rule}, Needs{Namespace: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -126,5 +128,31 @@ func TestAPoolThatWasChangedIsToldAsItIs(t *testing.T) {
 	p.Trust = "none"
 	if got := b.Scaling(t.Context(), ScalingInput{Pool: p}).Scale.Max; got != 3 {
 		t.Errorf("max is %d, want 3", got)
+	}
+}
+
+func TestASetHasAPolicyInPlaceOfAnother(t *testing.T) {
+	refs := func(s *Set) (all []string) {
+		for _, p := range s.For(pool()).Policies() {
+			all = append(all, p.Ref()+" "+string(p.Mode()))
+		}
+		return all
+	}
+	a, b, cluster := load(t, team(mute)), load(t, team(mute)), load(t, guard(mute))
+	a.ref, b.source.Mode = a.ref+"/a", v1alpha1.PolicyAudit
+	first := NewSet(cluster, a)
+	for name, tc := range map[string]struct {
+		set  *Set
+		want []string
+	}{
+		"as it was":    {first, []string{cluster.Ref() + " Enforce", a.Ref() + " Enforce"}},
+		"another":      {first.Replace(a, b), []string{cluster.Ref() + " Enforce", b.Ref() + " Audit"}},
+		"one more":     {first.Replace(nil, b), []string{cluster.Ref() + " Enforce", b.Ref() + " Audit", a.Ref() + " Enforce"}},
+		"one less":     {first.Replace(a, nil), []string{cluster.Ref() + " Enforce"}},
+		"not one left": {first.Replace(a, nil).Replace(cluster, nil), nil},
+	} {
+		if diff := cmp.Diff(tc.want, refs(tc.set)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
 	}
 }

@@ -23,39 +23,66 @@ func GroupOf(members []Member) Group {
 	return g
 }
 
+// with adds the members to the sums of a group, without one pool.
+func (g Group) with(p Pool, members []Member) Group {
+	all := GroupOf(slices.DeleteFunc(members, func(m Member) bool { return m.Namespace == p.Namespace && m.Name == p.Name }))
+	all.Parts, all.Version = g.Parts, g.Version
+	return all
+}
+
 func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
 
-// GroupKey names a group: what its pools have in common.
-type GroupKey struct{ by, value string }
+// claim is what a pool claims if it is kept at most a part of what it wants.
+func (m *Member) claim(part int64) int64 { return max(int64(m.Granted), min(int64(m.Wanted), part)) }
 
-// Names of what pools have in common, beside their labels.
+// wanting is 1 for a pool that wants runners.
+func (m *Member) wanting() int64 { return int64(max(0, min(1, m.Wanted))) }
+
+// GroupKey names a group: what its pools have in common.
+type GroupKey struct{ by, label, value string }
+
+// Names of what pools have in common, as input.usage has them.
 const (
 	byAll        = "all"
 	byNamespace  = "namespace"
 	byConnection = "connection"
+	byLabel      = "labels"
 )
 
-func labelGroup(key, value string) GroupKey { return GroupKey{"label " + key, value} }
+// maxLabels is how many of a pool's labels make groups, the first by name: each change of the pool counts in all of its groups.
+const maxLabels = 64
 
 // connectionGroup is the pools on a connection, those of other namespaces included.
 func connectionGroup(p Pool) GroupKey {
 	if strings.Contains(p.Connection, "/") {
-		return GroupKey{byConnection, p.Connection}
+		return GroupKey{by: byConnection, value: p.Connection}
 	}
-	return GroupKey{byConnection, p.Namespace + "/" + p.Connection}
+	return GroupKey{by: byConnection, value: p.Namespace + "/" + p.Connection}
 }
 
 // GroupsOf lists the groups that a pool is in.
 func GroupsOf(p Pool) []GroupKey {
-	groups := []GroupKey{{by: byAll}, {byNamespace, p.Namespace}, connectionGroup(p)}
-	for key, value := range p.Labels {
-		groups = append(groups, labelGroup(key, value))
+	groups := []GroupKey{{by: byAll}, {by: byNamespace, value: p.Namespace}, connectionGroup(p)}
+	labels := slices.Sorted(maps.Keys(p.Labels))
+	for _, key := range labels[:min(len(labels), maxLabels)] {
+		groups = append(groups, GroupKey{byLabel, key, p.Labels[key]})
 	}
 	return groups
 }
 
-// Reads says whether rules read what a group uses.
-func (n Needs) Reads(g GroupKey) bool {
+// Groups lists the groups of a pool that its rules read.
+func (n Needs) Groups(p Pool) []GroupKey {
+	shared := map[GroupKey]bool{}
+	for _, c := range n.Ceilings {
+		if g, _, ok := sharing(c, p); ok {
+			shared[g] = true
+		}
+	}
+	return slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !shared[g] && !n.reads(g) })
+}
+
+// reads reports whether rules that somebody wrote read what a group uses.
+func (n Needs) reads(g GroupKey) bool {
 	switch g.by {
 	case byAll:
 		return n.All
@@ -64,56 +91,28 @@ func (n Needs) Reads(g GroupKey) bool {
 	case byConnection:
 		return n.Connection
 	}
-	return n.AnyLabel || slices.ContainsFunc(n.Labels, func(name string) bool { return labelGroup(name, g.value) == g })
+	return n.AnyLabel || slices.Contains(n.Labels, g.label)
 }
 
-// UsageOf is the usage that a pool's rules are told of: others sums up a group without the pool.
-func UsageOf(p Pool, needs Needs, others func(GroupKey) Group) Usage {
-	read := func(g GroupKey) Group {
-		if !needs.Reads(g) {
-			return Group{}
+// UsageOf has the sums of groups where a pool's rules read them, with the members if they do.
+func UsageOf(p Pool, needs Needs, sums map[GroupKey]Group, members func(GroupKey) []Member) Usage {
+	u := Usage{Labels: map[string]Group{}}
+	for g, sum := range sums {
+		if needs.Members && needs.reads(g) {
+			sum = sum.with(p, members(g))
 		}
-		return others(g)
-	}
-	u := Usage{All: read(GroupKey{by: byAll}), Namespace: read(GroupKey{byNamespace, p.Namespace}), Connection: read(connectionGroup(p)), Labels: map[string]Group{}}
-	for key, value := range p.Labels {
-		if g := labelGroup(key, value); needs.Reads(g) {
-			u.Labels[key] = others(g)
+		switch g.by {
+		case byAll:
+			u.All = sum
+		case byNamespace:
+			u.Namespace = sum
+		case byConnection:
+			u.Connection = sum
+		default:
+			u.Labels[g.label] = sum
 		}
 	}
 	return u
-}
-
-// IdleFleet is pools none of which has a runner, or wants one, but those that are granted some.
-type IdleFleet map[GroupKey][]Member
-
-// NewIdleFleet groups pools.
-func NewIdleFleet(pools []Pool) IdleFleet {
-	f := IdleFleet{}
-	for _, p := range pools {
-		for _, g := range GroupsOf(p) {
-			f[g] = append(f[g], Member{Namespace: p.Namespace, Name: p.Name})
-		}
-	}
-	return f
-}
-
-// Grant gives one of the pools so many runners.
-func (f IdleFleet) Grant(p Pool, runners int32) {
-	for _, g := range GroupsOf(p) {
-		for i, m := range f[g] {
-			if m.Namespace == p.Namespace && m.Name == p.Name {
-				f[g][i].Granted, f[g][i].Wanted = runners, runners
-			}
-		}
-	}
-}
-
-// Usage is what a pool's rules are told of it.
-func (f IdleFleet) Usage(p Pool, needs Needs) Usage {
-	return UsageOf(p, needs, func(g GroupKey) Group {
-		return GroupOf(slices.DeleteFunc(slices.Clone(f[g]), func(m Member) bool { return m.Namespace == p.Namespace && m.Name == p.Name }))
-	})
 }
 
 func (u Usage) filled() Usage {

@@ -334,7 +334,7 @@ func (s *side) fill(ctx context.Context, sharers []*judgement, at time.Time) flo
 		asked.usage = fleet.Usage(asked.input, asked.bound.Needs())
 		a := s.scaling(ctx, &asked, at)
 		if runners := a.inForce().Max; runners != v1alpha1.UnboundedMax {
-			fleet.Grant(asked.input, runners)
+			fleet.Put(asked.input, policy.Needs{}, runners, runners)
 			total += float64(runners) * p.rate
 		}
 	}

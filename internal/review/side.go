@@ -120,12 +120,12 @@ func open(s *Side, in *Input) (*side, error) {
 }
 
 // idleFleet is all of the side's pools without a job.
-func (s *side) idleFleet() policy.IdleFleet {
+func (s *side) idleFleet() *policy.Fleet {
 	inputs := make([]policy.Pool, len(s.order))
 	for i, p := range s.order {
 		inputs[i] = p.input
 	}
-	return policy.NewIdleFleet(inputs)
+	return policy.NewFleet(inputs...)
 }
 
 // add reads one object.

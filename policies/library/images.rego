@@ -4,38 +4,34 @@
 # METADATA
 # scope: package
 # title: Images
-# description: Which images a pod names, and which of them are allowed.
+# description: >-
+#  Which images a pod names, and which of them are allowed. Each is looked at once, however many there are.
 package corral.library.images
 
 # names of the pod's images: those of its containers, init containers and volumes.
 names := corral.images(input.pod.spec)
 
-# places(name) are where an image stands in the pod.
-places(name) := {sprintf("spec.%s[%d].image", [kind, i]) |
+# places are all images, as [path, name].
+places contains [sprintf("spec.%s[%d].image", [kind, i]), container.image] if {
 	some kind in ["containers", "initContainers"]
-	name == input.pod.spec[kind][i].image
-} | {sprintf("spec.volumes[%d].image.reference", [i]) | name == input.pod.spec.volumes[i].image.reference}
+	some i, container in input.pod.spec[kind]
+}
+
+places contains [sprintf("spec.volumes[%d].image.reference", [i]), volume.image.reference] if {
+	some i, volume in input.pod.spec.volumes
+}
 
 # refused are the names that no pattern of data.library.images.allowed allows.
-refused contains name if {
+refused := {name |
 	data.library.images.allowed
 	some name in names
 	not strings.any_prefix_match(name, folders)
-	not strings.any_prefix_match(concat("", [full(name), " "]), prefixes)
-	not matched(name)
+	[host, path] := halves(full(name))
+	count(corral.unlisted({host: path}, [[["*"], patterns]])) > 0
 }
 
-# undigested are the names without a digest.
-undigested contains name if {
-	some name in names
-	not contains(name, "@sha256:")
-	not contains(name, "@sha512:")
-}
-
-matched(name) if glob.match(globs[_], ["/"], full(name))
-
-# Most patterns are folders, and most images begin with one as they are: then nothing has to be completed.
-# What begins with a folder does so too once both are completed.
+# folders are most patterns, and most images begin with one as they are: then nothing has to be completed. What begins with a
+# folder does so too once both are completed.
 folders contains folder if {
 	some pattern in data.library.images.allowed
 	folder := trim_suffix(pattern, "*")
@@ -43,46 +39,32 @@ folders contains folder if {
 	not contains(folder, "*")
 }
 
-# What patterns without a * in their middle ask a full name to begin with. A name has a blank behind it here,
-# and a pattern that isn't a folder ends where a part of the name does: ghcr.io/acme isn't the beginning of
-# ghcr.io/acme-evil.
-prefixes contains concat("", [pattern, end]) if {
-	some pattern in patterns
-	not contains(pattern, "*")
+# undigested are the names without a digest.
+undigested := {name |
+	some name in names
+	not contains(name, "@sha256:")
+	not contains(name, "@sha512:")
+}
+
+# remedy names what is allowed.
+remedy := sprintf("use an image of %s", [concat(", ", data.library.images.allowed)])
+
+# patterns are what is allowed, as HOST=PATH for corral.unlisted, so that * in a host doesn't go on past it. What doesn't end with a
+# slash or * ends where a part of the name does: ghcr.io/acme doesn't allow ghcr.io/acme-evil.
+patterns contains concat("", [host, "=", path, end]) if {
+	some pattern in data.library.images.allowed
+	pattern != "*"
+	[host, path] := halves(full(pattern))
 	some end in ends(pattern)
 }
 
-prefixes contains prefix if {
-	some pattern in patterns
-	endswith(pattern, "*")
-	prefix := trim_suffix(pattern, "*")
-	not contains(prefix, "*")
-}
-
-ends(pattern) := [""] if endswith(pattern, "/")
-
-ends(pattern) := ["/", ":", "@", " "] if not endswith(pattern, "/")
-
-# The other patterns. In their path, * goes on past a slash, which is ** in a glob.
-globs contains concat("", [host, "/", replace(path, "*", "**"), end]) if {
-	some pattern in patterns
-	contains(trim_suffix(pattern, "*"), "*")
-	[host, path] := halves(pattern)
-	some end in glob_ends(pattern)
-}
-
-glob_ends(pattern) := ["**"] if {
-	endswith(pattern, "/")
-} else := [""] if {
-	endswith(pattern, "*")
-} else := ["", "/**", ":**", "@**"]
-
-patterns contains full(pattern) if {
-	some pattern in data.library.images.allowed
-	pattern != "*"
-}
-
 patterns contains "*" if "*" in data.library.images.allowed
+
+ends(pattern) := ["*"] if endswith(pattern, "/")
+
+ends(pattern) := [""] if endswith(pattern, "*")
+
+ends(pattern) := ["", "/*", ":*", "@*"] if not regex.match("[/*]$", pattern)
 
 # full(name) names the registry too, as who pulls the image would: docker.io if there is none, and
 # there the folder library if there is no other.

@@ -10,13 +10,11 @@ group(members) := object.union(sums(members), {"members": [{"granted": granted, 
 	some [granted, wanted] in members
 ]})
 
-# sums(members) leaves them out: who reads them fails.
+# sums(members) leaves them out: a rule that reads them fails.
 sums(members) := {
 	"granted": sum([granted | some [granted, _] in members]),
 	"pools": count(members),
-	"claimed": sum([max(member) | some member in members]),
 	"wanting": count([wanted | some [_, wanted] in members; wanted > 0]),
-	"largest": max(array.concat([0], [max(member) | some member in members])),
 }
 
 nobody := group([])
@@ -107,13 +105,21 @@ test_one_runner if {
 	left(100, {"max": 2}, [[0, 0]]) == 1
 }
 
-# With sums and without, and with sums alone, as long as nobody wants a part.
-test_sums_are_enough_while_nobody_wants_a_part if {
-	every members in [[[2, 2]], [[0, 3], [1, 0]], [[4, 4], [3, 1], [0, 0]], [[0, 0]]] {
-		alone := {element.atMost | some element in limit(100, {"by": "All", "max": 20}, {"all": sums(members)})}
-		all := {element.atMost | some element in limit(100, {"by": "All", "max": 20}, {"all": object.filter(group(members), ["granted", "pools", "members"])})}
-		alone == all
-		count(alone) == 1
+# parts(members) is what they claim for each part up to 20, as the controller tells instead of the members.
+parts(members) := [{
+	"part": part,
+	"claimed": sum([max([granted, min([wanted, part])]) | some [granted, wanted] in members]),
+	"below": count([1 | some [granted, wanted] in members; max([granted, wanted]) < part]),
+} |
+	some part in numbers.range(0, 20)
+]
+
+test_parts_instead_of_members if {
+	every members in [[[2, 2]], [[0, 3], [1, 0]], [[4, 4], [3, 1], [0, 0]], [[0, 0]], [[0, 20]], [[8, 20]], [[0, 20], [1, 1]], [[7, 2]], [[10, 20], [0, 3]]] {
+		by_parts := {element.atMost | some element in limit(100, {"by": "All", "max": 20}, {"all": object.union(sums(members), {"parts": parts(members)})})}
+		by_members := {element.atMost | some element in limit(100, {"by": "All", "max": 20}, {"all": group(members)})}
+		by_parts == by_members
+		count(by_parts) == 1
 	}
 }
 

@@ -19,10 +19,11 @@ deny contains {
 	"path": path,
 	"code": "CORRAL-IMG-001",
 	"severity": "high",
-	"remediation": sprintf("use an image of %s", [concat(", ", data.library.images.allowed)]),
+	"remediation": images.remedy,
 } if {
-	some name in images.refused
-	some path in images.places(name)
+	count(images.refused) > 0
+	some [path, name] in images.places
+	name in images.refused
 }
 
 # METADATA
@@ -41,6 +42,7 @@ deny contains {
 	"remediation": "add the digest of the image: name:tag@sha256:…",
 } if {
 	data.library.images.requireDigest
-	some name in images.undigested
-	some path in images.places(name)
+	count(images.undigested) > 0
+	some [path, name] in images.places
+	name in images.undigested
 }

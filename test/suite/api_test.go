@@ -39,6 +39,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 	const connection = "apiVersion: corral.dev/v1alpha1\nkind: GitHubConnection\nmetadata: {name: c, namespace: refusals}\nspec: "
 	const policy = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPolicy\nmetadata: {name: p, namespace: refusals}\nspec: "
 	const source = "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: s, namespace: refusals}\nspec: "
+	longName := strings.Repeat("a", 318)
 	cases := map[string]struct{ manifest, want string }{
 		"min above max":              {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
 		"idle above max":             {pool + "{connectionRef: {name: c}, scale: {idle: 3, max: 2}, template: {}}", "idle must not be above max"},
@@ -105,6 +106,13 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"too large a percentage":   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 99999999999%}}}", "spec.update.canary.runners"},
 		"a broken exponent":        {pool + "{connectionRef: {name: c}, template: {}, scale: {behavior: {scaleUp: {tolerance: '1e1.5'}}}}", "spec.scale.behavior.scaleUp.tolerance"},
 		"an endless exponent":      {policy + "{library: {resources: {maxPerPod: {cpu: '1e-2147483647'}}}}", "spec.library.resources.maxPerPod.cpu"},
+		"a long name of a maximum": {policy + "{library: {resources: {maxPerPod: {" + longName + ": 1}}}}", "spec.library.resources.maxPerPod: Invalid"},
+		"a long name of a request": {policy + "{library: {resources: {requireRequests: [" + longName + "]}}}", "spec.library.resources.requireRequests: Invalid"},
+		"a long name of a limit":   {policy + "{library: {resources: {requireLimits: [" + longName + "]}}}", "spec.library.resources.requireLimits: Invalid"},
+		"a long name of a trust":   {policy + "{library: {podSecurity: {level: baseline, byTrust: {" + longName + ": baseline}}}}", "spec.library.podSecurity.byTrust: Invalid"},
+		"a long name of a group": {
+			policy + "{library: {ceilings: [{name: c, by: Namespace, max: 1, overrides: {" + longName + ": 1}}]}}", "spec.library.ceilings[0].overrides: Invalid",
+		},
 		"a time in small letters":  {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
 		"a list instead of a time": {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},
 		"unknown deletion word":    {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},

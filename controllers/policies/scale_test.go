@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// large is the namespace of a tenant with many pools, and small that of another; they share a ceiling and a label.
+const large, small = "large", "small"
+
+func sharing(namespace, name string) policy.Pool {
+	p := facts(namespace, name, "acme", map[string]string{"team": "a", "size": "l", namespace + "/" + name: "own"})
+	p.Scale.Max = v1alpha1.UnboundedMax
+	return p
+}
+
+// shared returns an engine with so many pools of a large tenant, each with a runner, and a ceiling over all pools.
+func shared(t testing.TB, n int, most int32, share v1alpha1.CeilingShare) *Engine {
+	t.Helper()
+	e := newEngine()
+	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: most, Share: share}, {Name: "team", By: v1alpha1.CeilingLabel, Label: "team", Max: most, Share: share}},
+	}})
+	for i := range n {
+		p := sharing(large, fmt.Sprint("p", i))
+		e.ledger.seed(policy.ScalingInput{Pool: p}, e.For(p).Needs(), Grant{Granted: 1, Wanted: 1})
+	}
+	return e
+}
+
+func putSource(t testing.TB, e *Engine, source policy.Source) {
+	t.Helper()
+	loaded, diagnostics := policy.Load(source)
+	if len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	e.Put(loaded, source)
+}
+
+// allocated is how many bytes f allocates: what copies or lists others does.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// Neither the ledger's entries that another tenant's decision looks at, nor what it copies, grow with the pools of the first.
+func TestADecisionCostsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
+	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
+		var first uint64
+		for _, n := range []int{10, 100, 1000, 5000} {
+			e := shared(t, n, 20_000, share)
+			visits, wanted := e.ledger.visits, int32(0)
+			decide := func() {
+				wanted++
+				if granted, answer := ask(e, sharing(small, "s"), wanted, 0); granted != wanted {
+					t.Fatalf("%d granted of %d: %+v", granted, wanted, answer)
+				}
+			}
+			decide() // what is made once
+			bytes := allocated(func() {
+				for range 20 {
+					decide()
+				}
+			})
+			if first == 0 {
+				first = bytes
+			}
+			if seen := e.ledger.visits - visits; seen > 0 || bytes > first+first/4 {
+				t.Errorf("%s: with %d pools it visits %d entries and allocates %d bytes, with 10 pools %d", share, n, seen, bytes, first)
+			}
+		}
+	}
+}
+
+// The leader's first decisions on all pools, and the pass that follows, visit each entry a few times.
+func TestTheLeadersStartVisitsEachEntryAFewTimes(t *testing.T) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		e := shared(t, n, int32(n), v1alpha1.ShareFirstCome)
+		for i := range n {
+			p := sharing(large, fmt.Sprint("p", i))
+			a := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
+			if !e.Commit(t.Context(), a, Grant{Granted: 1, Wanted: 2}) { // each waits for room
+				t.Fatal("refused")
+			}
+		}
+		e.Pass(t.Context())
+		if most := n * bits.Len(uint(n)); e.ledger.visits > most {
+			t.Errorf("with %d pools, %d entries are visited, more than %d", n, e.ledger.visits, most)
+		}
+	}
+}
+
+// Grants of a large tenant come between the questions and the commits of a small one. None of these is refused as long as it fits.
+func TestGrantsOfALargeTenantRefuseNoneThatFits(t *testing.T) {
+	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
+		e := shared(t, 500, 2000, share)
+		for i := range 100 {
+			p := sharing(small, "s")
+			a := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Jobs: 1, Now: e.Now().UnixNano(), Zone: "UTC"})
+			for j := range 3 {
+				other := sharing(large, fmt.Sprint("p", 3*i+j))
+				ask(e, other, int32(2+i%3), 0)
+			}
+			if granted := int32(i % 3); !e.Commit(t.Context(), a, Grant{Granted: granted, Wanted: granted}) {
+				t.Fatalf("%s: commit %d is refused", share, i)
+			}
+		}
+	}
+}
+
+// One runner becomes free, and all pools of a large tenant wait for it. No more of them are asked about than there are turns in a
+// pass, and those that had none have the next.
+func TestAFreeRunnerHasFewOfManyAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 640
+		e := shared(t, n, n, v1alpha1.ShareFirstCome)
+		woken := queueOf(t, e)
+		for i := range n {
+			ask(e, sharing(large, fmt.Sprint("p", i)), 2, 1)
+		}
+		e.Pass(t.Context())
+		most := leastAsked + n/askedOf
+		ask(e, sharing(large, "p0"), 0, 0)
+		if asked := e.Pass(t.Context()); asked != most || woken.Len() != most {
+			t.Errorf("%d of %d pools are asked about, and %d woken, want %d", asked, n, woken.Len(), most)
+		}
+		again := e.Pass(t.Context()) // nobody took it
+		if again != most || woken.Len() <= most {
+			t.Errorf("%d of %d pools are asked about in the next pass, and %d are woken", again, n, woken.Len())
+		}
+		key, _ := woken.Get()
+		if granted, _ := ask(e, sharing(large, key.Name), 2, 1); granted != 2 {
+			t.Errorf("the first that was woken gets %d", granted)
+		}
+		told := 0
+		for asked := e.Pass(t.Context()); asked > 0; asked = e.Pass(t.Context()) {
+			told += asked
+		}
+		if told != 2*most { // less the one that took it, and the one that gave it
+			t.Errorf("%d pools are asked about once nothing is left, want the %d that were asked about before", told, 2*most)
+		}
+	})
+}
+
+// Other pools' runners matter to a pool only once they leave it twice as much or half as much room, or hardly any.
+func TestWhatLeavesRoomConcernsFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := shared(t, 0, 1000, v1alpha1.ShareFirstCome)
+		ask(e, sharing(small, "s"), 1, 0)
+		asked := 0
+		for i := range int32(999) {
+			ask(e, sharing(large, "p"), i+1, 0)
+			asked += e.Pass(t.Context())
+		}
+		if asked < 9 || asked > 24 { // either pool, at each halving
+			t.Errorf("it is asked about %d times while others take all of the ceiling", asked)
+		}
+		if _, answer := ask(e, sharing(small, "s"), 1, 0); answer.Scale.Max != 1 {
+			t.Errorf("max %d", answer.Scale.Max)
+		}
+	})
+}
+
+// Pools that were asked about twice in vain ask alone. A large tenant's many do not keep a small tenant's one waiting.
+func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := shared(t, 0, 1000, v1alpha1.ShareFirstCome)
+		var order []string
+		alone := func(namespace, name string) {
+			p := sharing(namespace, name)
+			a := e.Alone(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Zone: "UTC"})
+			order = append(order, namespace) // one at a time
+			e.Commit(t.Context(), a, Grant{})
+		}
+		end := e.ledger.reserve(t.Context(), sharing(large, "first"), policy.Needs{All: true})
+		for i := range 20 {
+			go alone(large, fmt.Sprint("p", i))
+		}
+		synctest.Wait()
+		go alone(small, "s")
+		synctest.Wait()
+		end()
+		synctest.Wait()
+		if at := slices.Index(order, small); len(order) != 21 || at > 1 {
+			t.Errorf("the small tenant's turn is number %d of %d", at+1, len(order))
+		}
+	})
+}
+
+// Rules that somebody wrote may read all pools of a group. Others get the lock while they are listed, and a grant that comes in between
+// refuses the commit.
+func TestPoolsAreListedInParts(t *testing.T) {
+	e := newEngine()
+	putCounted(t, e, "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, 100 - sum([m.granted | some m in input.usage.all.members])]), \"hard\": true, \"reason\": \"r\"}\n")
+	for i := range 2*maxListed + 3 {
+		p := sharing(large, fmt.Sprint("p", i))
+		e.ledger.seed(policy.ScalingInput{Pool: p}, policy.Needs{}, Grant{Granted: int32(i % 2)})
+	}
+	in := policy.ScalingInput{Pool: sharing(small, "s"), Zone: "UTC"}
+	a := e.Scaling(t.Context(), e.For(in.Pool), in)
+	if a.Answer.Scale.Max != 100-maxListed-1 || len(a.in.Usage.All.Members) != 2*maxListed+3 {
+		t.Errorf("max %d of %d members; %v", a.Answer.Scale.Max, len(a.in.Usage.All.Members), a.Answer.Failures)
+	}
+	e.ledger.enter(policy.ScalingInput{Pool: sharing(large, "p0")}, policy.Needs{}, Grant{Granted: 1})
+	if e.Commit(t.Context(), a, Grant{}) {
+		t.Error("committed although a member has another grant")
+	}
+}
+
+// A start with 5,000 pools, from the last decisions on. What policies take is not the ledger's.
+func BenchmarkTheLedgerOfALeadersStart(b *testing.B) {
+	const n = 5000
+	pools := make([]policy.Pool, n)
+	for i := range pools {
+		pools[i] = sharing(large, fmt.Sprint("p", i))
+	}
+	needs := policy.Needs{Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: n}, {Name: "team", By: v1alpha1.CeilingLabel, Label: "team", Max: n}}}
+	for b.Loop() {
+		l := newLedger()
+		for i, p := range pools {
+			l.seed(policy.ScalingInput{Pool: p}, needs, Grant{Granted: int32(i % 7), Wanted: int32(i % 7)})
+		}
+		for i, p := range pools {
+			a := &Asked{in: policy.ScalingInput{Pool: p}, needs: needs}
+			l.look(a)
+			if _, ok := l.commit(context.Background(), a, Grant{Granted: int32(i % 7), Wanted: int32(i % 11)}); !ok {
+				b.Fatal("refused")
+			}
+		}
+		for _, p := range pools {
+			l.moved(keyOf(p))
+		}
+	}
+}
+
+// A policy of one namespace looks at the pools of that namespace, and one of the cluster at all.
+func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
+	e := newEngine()
+	for i := range 40 {
+		e.For(sharing(large, fmt.Sprint("p", i)))
+	}
+	e.For(sharing(small, "s"))
+	for kind, want := range map[string]int{policy.KindRunnerPolicy: 1, policy.KindClusterRunnerPolicy: 41} {
+		source := policy.Source{Kind: kind, Name: "p"}
+		if kind == policy.KindRunnerPolicy {
+			source.Namespace = small
+		}
+		seen := 0
+		for range e.pools.reached(policy.Broken(source, nil)) {
+			seen++
+		}
+		if bound := e.bound(policy.Broken(source, nil)); seen != want || bound != want {
+			t.Errorf("%s: %d pools are looked at and %d bound, want %d", kind, seen, bound, want)
+		}
+	}
+	e.Forget(types.NamespacedName{Namespace: small, Name: "s"}, 0)
+	if len(e.pools) != 1 {
+		t.Errorf("%d namespaces are left", len(e.pools))
+	}
+}

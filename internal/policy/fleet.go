@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// Fleet sums up what pools were granted and want, by group, so that neither a change of a pool nor a question about it looks at
+// each of the others.
+type Fleet struct {
+	pools  map[types.NamespacedName]*fleetPool
+	groups map[GroupKey]*fleetGroup
+	// changes counts them, and numbers the versions of groups.
+	changes int64
+}
+
+type fleetPool struct {
+	Member
+	// groups that it is in, and those of them that its rules read.
+	groups, reads []GroupKey
+}
+
+type fleetGroup struct {
+	members          []*fleetPool   // sorted
+	readers          map[string]int // pools whose rules read the group, by namespace
+	granted, wanting int64
+	claims           *claimTree
+	version          int64
+}
+
+// NewFleet returns a Fleet of pools that have and want nothing.
+func NewFleet(pools ...Pool) *Fleet {
+	f := &Fleet{pools: map[types.NamespacedName]*fleetPool{}, groups: map[GroupKey]*fleetGroup{}}
+	for _, p := range pools {
+		f.Put(p, Needs{}, 0, 0)
+	}
+	return f
+}
+
+func nameOf(p Pool) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// Put notes what a pool was granted and wants, and what its rules need, in place of what was known of it. It returns the groups
+// that are others now and that rules read.
+func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
+	added := &fleetPool{Member{Namespace: p.Namespace, Name: p.Name, Granted: granted, Wanted: wanted}, GroupsOf(p), needs.Groups(p)}
+	before := f.pools[nameOf(p)]
+	if before != nil && before.Member == added.Member && slices.Equal(before.groups, added.groups) && slices.Equal(before.reads, added.reads) {
+		return nil
+	}
+	former := f.Remove(nameOf(p))
+	f.pools[nameOf(p)] = added
+	for _, key := range added.groups {
+		g := f.groups[key]
+		if g == nil {
+			g = &fleetGroup{readers: map[string]int{}}
+			f.groups[key] = g
+		}
+		g.members = slices.Insert(g.members, g.place(nameOf(p)), added)
+		f.count(key, added, 1)
+	}
+	return f.read(slices.Concat(former, added.groups))
+}
+
+// Remove forgets a pool. It returns the groups that it was in and that rules read.
+func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
+	removed := f.pools[pool]
+	if removed == nil {
+		return nil
+	}
+	delete(f.pools, pool)
+	for _, key := range removed.groups {
+		g := f.groups[key]
+		i := g.place(pool)
+		g.members = slices.Delete(g.members, i, i+1)
+		if f.count(key, removed, -1); len(g.members) == 0 {
+			delete(f.groups, key)
+		}
+	}
+	return f.read(removed.groups)
+}
+
+// read returns those of the groups that rules read.
+func (f *Fleet) read(groups []GroupKey) []GroupKey {
+	return slices.DeleteFunc(groups, func(g GroupKey) bool { return len(f.Readers(g)) == 0 })
+}
+
+// Readers counts the pools whose rules read a group, by namespace.
+func (f *Fleet) Readers(key GroupKey) map[string]int {
+	if g := f.groups[key]; g != nil {
+		return g.readers
+	}
+	return nil
+}
+
+// Granted is what a pool was granted.
+func (f *Fleet) Granted(pool types.NamespacedName) int32 {
+	if known := f.pools[pool]; known != nil {
+		return known.Granted
+	}
+	return 0
+}
+
+// place is where a pool is, or would be, among the members.
+func (g *fleetGroup) place(pool types.NamespacedName) int {
+	i, _ := slices.BinarySearchFunc(g.members, pool, func(m *fleetPool, pool types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(m.Namespace, pool.Namespace), cmp.Compare(m.Name, pool.Name))
+	})
+	return i
+}
+
+// count adds a pool to the sums of a group n times; -1 takes it out.
+func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
+	g := f.groups[key]
+	f.changes++
+	g.version = f.changes
+	g.granted += int64(n) * int64(p.Granted)
+	g.wanting += int64(n) * p.wanting()
+	g.claims = g.claims.with(p.Member, int64(n))
+	if slices.Contains(p.reads, key) {
+		g.readers[p.Namespace] += n
+	}
+	if g.readers[p.Namespace] == 0 {
+		delete(g.readers, p.Namespace)
+	}
+}
+
+// others are the pools of a group without one.
+func (f *Fleet) others(key GroupKey, p Pool) claimants {
+	g := f.groups[key]
+	if g == nil {
+		g = &fleetGroup{}
+	}
+	var own Member
+	in := int64(0)
+	if self := f.pools[nameOf(p)]; self != nil && slices.Contains(self.groups, key) {
+		own, in = self.Member, 1
+	}
+	return claimants{
+		granted: g.granted - int64(own.Granted), pools: int64(len(g.members)) - in,
+		wanting: func() int64 { return g.wanting - own.wanting() },
+		upTo: func(part int64) Part {
+			sum := g.claims.below(part)
+			if own.claim(math.MaxInt64) < part {
+				sum.pools -= in
+			}
+			return Part{Part: clamp(part), Claimed: clamp(g.granted + sum.rising*part - sum.base - own.claim(part)), Below: clamp(sum.pools)}
+		},
+	}
+}
+
+// Group sums up a group without one of its pools. Its version changes with the members, if rules read them.
+func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
+	others := f.others(key, p)
+	sum := Group{Granted: clamp(others.granted), Pools: clamp(others.pools)}
+	if g := f.groups[key]; g != nil && needs.Members {
+		sum.Version = g.version
+	}
+	return sum
+}
+
+// Left is what each of the ceilings leaves to a pool; as much as there may be if it doesn't share one.
+func (f *Fleet) Left(p Pool, needs Needs) []int64 {
+	left := make([]int64, len(needs.Ceilings))
+	for i, c := range needs.Ceilings {
+		key, most, ok := sharing(c, p)
+		if left[i] = math.MaxInt64; ok {
+			left[i] = leftBy(c.Share, most, int64(p.Scale.Max), f.others(key, p))
+		}
+	}
+	return left
+}
+
+// Members are the pools of a group from one on, sorted, and some at most.
+func (f *Fleet) Members(key GroupKey, from types.NamespacedName, most int) []Member {
+	g := f.groups[key]
+	if g == nil {
+		return nil
+	}
+	rest := g.members[g.place(from):]
+	list := make([]Member, 0, min(len(rest), most))
+	for _, m := range rest[:min(len(rest), most)] {
+		list = append(list, m.Member)
+	}
+	return list
+}
+
+// Sums are what the groups come to that a pool's rules read, without the pool, but for the members.
+func (f *Fleet) Sums(p Pool, needs Needs) map[GroupKey]Group {
+	sums := map[GroupKey]Group{}
+	for _, key := range needs.Groups(p) {
+		sums[key] = f.Group(key, p, needs)
+	}
+	for _, c := range needs.Ceilings {
+		key, most, ok := sharing(c, p)
+		sum, isRead := sums[key]
+		if ok && isRead && c.Share != v1alpha1.ShareFirstCome {
+			others := f.others(key, p)
+			sum.Wanting = clamp(others.wanting())
+			sum.Parts = append(sum.Parts, others.upTo(equalPart(most, others.pools, others.wanting())))
+			sums[key] = sum
+		}
+	}
+	return sums
+}
+
+// Usage is what a pool's rules are told of the others.
+func (f *Fleet) Usage(p Pool, needs Needs) Usage {
+	return UsageOf(p, needs, f.Sums(p, needs), func(key GroupKey) []Member { return f.Members(key, types.NamespacedName{}, math.MaxInt) })
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/test/part"
+)
+
+// fleetPoolOf is one of many pools in two namespaces, on two connections, of two teams.
+func fleetPoolOf(i int) Pool {
+	return Pool{
+		Namespace: fmt.Sprint("ns", i%2), Name: fmt.Sprint("p", i), Connection: fmt.Sprint("c", i%3/2),
+		Labels: map[string]string{"team": fmt.Sprint("t", i%5/3)}, Scale: Scale{Max: int32(1 + i%40)},
+	}
+}
+
+// fairCeilings are ceilings of each kind.
+func fairCeilings(random *rand.Rand) []v1alpha1.Ceiling {
+	var all []v1alpha1.Ceiling
+	for _, by := range []v1alpha1.CeilingGroup{v1alpha1.CeilingAll, v1alpha1.CeilingNamespace, v1alpha1.CeilingConnection, v1alpha1.CeilingLabel} {
+		for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
+			c := v1alpha1.Ceiling{Name: fmt.Sprint(by, share), By: by, Share: share, Max: random.Int32N(60)}
+			if by == v1alpha1.CeilingLabel {
+				c.Label, c.Overrides = "team", map[string]v1alpha1.CeilingMax{"t1": 7}
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// The sums that a fleet keeps are those of its members, and what a ceiling leaves is the same by either, here and by rules.
+func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
+	for seed := range part.Of(30) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		needs := Needs{Ceilings: fairCeilings(random)}
+		policy := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: needs.Ceilings}})
+		listed := Needs{Ceilings: needs.Ceilings, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+		f := NewFleet()
+		for step := range 120 {
+			i := random.IntN(30)
+			if random.IntN(4) == 0 {
+				f.Remove(nameOf(fleetPoolOf(i)))
+			} else {
+				f.Put(fleetPoolOf(i), Needs{}, random.Int32N(9), random.Int32N(20))
+			}
+			asked := fleetPoolOf(random.IntN(31))
+			sums, lists := f.Usage(asked, needs), f.Usage(asked, listed)
+			left := f.Left(asked, needs)
+			for i, g := range []*Group{&lists.All, &lists.Namespace, &lists.Connection} {
+				g.Parts = nil
+				s := []Group{sums.All, sums.Namespace, sums.Connection}[i]
+				if s.Granted != g.Granted || s.Pools != g.Pools || s.Wanting != g.Wanting || len(s.Members) > 0 {
+					t.Fatalf("seed %d, step %d: sums %+v of members %+v", seed, step, s, g)
+				}
+			}
+			for label, g := range lists.Labels {
+				g.Parts = nil
+				lists.Labels[label] = g
+			}
+			bySums, byMembers := limitsOf(t, policy, asked, sums), limitsOf(t, policy, asked, lists)
+			if diff := cmp.Diff(byMembers, bySums); diff != "" {
+				t.Fatalf("seed %d, step %d: by sums instead of members:\n%s", seed, step, diff)
+			}
+			for i, want := range bySums {
+				if int64(want) != max(0, left[i]) {
+					t.Fatalf("seed %d, step %d: %s leaves %d by the fleet, and %d by rules", seed, step, needs.Ceilings[i].Name, left[i], want)
+				}
+			}
+		}
+		for i := range 30 {
+			f.Remove(nameOf(fleetPoolOf(i)))
+		}
+		if len(f.pools)+len(f.groups) != 0 {
+			t.Errorf("%d pools and %d groups are left of none", len(f.pools), len(f.groups))
+		}
+	}
+}
+
+// limitsOf is what each ceiling leaves to a pool by the library's rule, in their order.
+func limitsOf(t *testing.T, p *Policy, pool Pool, usage Usage) []int32 {
+	t.Helper()
+	b := NewSet(p).For(pool)
+	replies := askEach(t.Context(), b, b.aboutScaling(ScalingInput{Pool: pool, Usage: usage}), decodeLimit)
+	if len(replies.failures) > 0 {
+		t.Fatal(replies.failures)
+	}
+	limits := make([]int32, len(p.facts.Needs.Ceilings))
+	for i, c := range p.facts.Needs.Ceilings {
+		at := slices.IndexFunc(replies.enforced, func(l limit) bool { return strings.HasPrefix(l.Reason+":", "ceiling "+c.Name+":") })
+		if at < 0 {
+			t.Fatalf("%s says nothing", c.Name)
+		}
+		limits[i] = replies.enforced[at].N
+	}
+	return limits
+}
+
+// A pool's labels are a tenant's: no more than some of them make groups.
+func TestALabelTooManyMakesNoGroup(t *testing.T) {
+	p := Pool{Namespace: "ci", Name: "p", Labels: map[string]string{}}
+	for i := range 100 {
+		p.Labels[fmt.Sprintf("l%02d", i)] = "x"
+	}
+	f := NewFleet()
+	if f.Put(p, Needs{}, 3, 3); len(f.groups) != 3+maxLabels {
+		t.Errorf("%d groups", len(f.groups))
+	}
+	other := Pool{Namespace: "ci", Name: "o", Labels: p.Labels}
+	u := f.Usage(other, Needs{AnyLabel: true})
+	if u.Labels["l63"].Granted != 3 || u.Labels["l64"].Granted != 0 {
+		t.Errorf("%+v, %+v", u.Labels["l63"], u.Labels["l64"])
+	}
+}
+
+func TestMembersAreListedInParts(t *testing.T) {
+	f := NewFleet()
+	for i := range 10 {
+		f.Put(Pool{Namespace: "ci", Name: fmt.Sprint("p", i)}, Needs{}, 1, 1)
+	}
+	list := f.Members(GroupKey{by: byAll}, types.NamespacedName{Namespace: "ci", Name: "p3x"}, 3)
+	var names []string
+	for _, m := range list {
+		names = append(names, m.Name)
+	}
+	if diff := cmp.Diff([]string{"p4", "p5", "p6"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if all := f.Members(GroupKey{by: byAll}, types.NamespacedName{}, math.MaxInt); len(all) != 10 {
+		t.Errorf("%d members", len(all))
+	}
+}
+
+// depth is the number of levels of a tree.
+func (t *claimTree) depth() int {
+	if t == nil {
+		return 0
+	}
+	return 1 + max(t.left.depth(), t.right.depth())
+}
+
+// A change and a question look at one number in each level of the tree, and at no other pool.
+func TestTheTreeOfClaimsStaysFlat(t *testing.T) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		f := NewFleet()
+		for i := range n { // ascending: the worst for a tree that isn't balanced
+			f.Put(Pool{Namespace: "ci", Name: fmt.Sprint("p", i)}, Needs{}, int32(i), int32(2*i+1))
+		}
+		depth := f.groups[GroupKey{by: byAll}].claims.depth()
+		if most := 4 * (1 + bits.Len(uint(n))); depth > most {
+			t.Errorf("with %d pools it has %d levels, more than %d", n, depth, most)
+		}
+	}
+}

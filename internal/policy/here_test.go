@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// counting counts how often it is asked, and answers with a limit or an error.
+type counting struct {
+	asked int
+	err   error
+}
+
+func (c *counting) Ask(context.Context, *Policy, Question) ([]byte, error) {
+	c.asked++
+	return []byte(`{"elements":[{"field":"max","n":3,"reason":"elsewhere"}]}`), c.err
+}
+
+func over(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancel(ctx)
+	end()
+	return ctx, end
+}
+
+// endless never ends while there are jobs.
+const endless = `{"field": "max", "atMost": 9, "reason": "r"} if {
+	input.jobs > 0
+	some i in numbers.range(1, 1000000)
+	some j in numbers.range(1, 1000000)
+	i + j == 0
+}`
+
+// Rules that this process may evaluate are left to another process once they take long, and to none if they are quick.
+func TestAnEvaluationHereEndsAndAnotherProcessAnswers(t *testing.T) {
+	quick := `{"field": "max", "atMost": 7, "reason": "r"}`
+	for name, tc := range map[string]struct {
+		rule       string
+		limit      Limit
+		isOver     bool // the time for the decision
+		most       int32
+		asked      int
+		isAnswered bool
+	}{
+		"quick":                       {quick, nil, false, 7, 0, true},
+		"the limit is passed":         {endless, over, false, 3, 1, true},
+		"the decision's time is over": {endless, over, true, 0, 0, false},
+		"it would never end": {endless, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*time.Millisecond)
+		}, false, 3, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asker := &counting{}
+			loaded := LoadHere(guard(tc.rule), asker, tc.limit)
+			if len(loaded.Diagnostics()) > 0 {
+				t.Fatal(loaded.Diagnostics())
+			}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if tc.isOver {
+				end()
+			}
+			p := pool()
+			p.Scale.Max = 10
+			answer := NewSet(loaded).For(p).Scaling(ctx, ScalingInput{Pool: p, Jobs: 1})
+			if isAnswered := len(answer.Failures) == 0; isAnswered != tc.isAnswered || isAnswered && answer.Scale.Max != tc.most || asker.asked != tc.asked {
+				t.Errorf("max %d, %v; another process was asked %d times", answer.Scale.Max, answer.Failures, asker.asked)
+			}
+		})
+	}
+}
+
+// A policy that took too much is asked here again after its pause, as elsewhere, and a normal answer ends the quarantine.
+func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
+	asker := &counting{err: &Excess{Message: "too much"}}
+	loaded := LoadHere(guard(endless), asker, over)
+	p := pool()
+	ask := func(at time.Duration, jobs int32) []Failure {
+		return NewSet(loaded).For(p).Scaling(t.Context(), ScalingInput{Pool: p, Jobs: jobs, Now: int64(at)}).Failures
+	}
+	for i := range 3 {
+		ask(time.Duration(i), 1)
+	}
+	if got := loaded.Quarantined(); !cmp.Equal(got, []string{p.Namespace}) {
+		t.Fatalf("in quarantine for %v", got)
+	}
+	loaded.limit = nil
+	if failures := ask(time.Minute, 0); len(failures) != 1 || failures[0].Kind != Quarantined {
+		t.Errorf("in quarantine: %v", failures)
+	}
+	if failures := ask(minPause+time.Minute, 0); len(failures) > 0 || len(loaded.Quarantined()) > 0 {
+		t.Errorf("after the pause: %v, in quarantine for %v", failures, loaded.Quarantined())
+	}
+}
