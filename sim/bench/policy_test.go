@@ -49,8 +49,9 @@ func TestAPolicyIsAskedAgainOnlyWhenWhatItsRulesReadChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, prefix := range []string{"library_", "modules_"} {
-		want := map[string]float64{"asked": 2 * namespaces * judgedPools, "asked_again": 0, "sharers": judgedPools - 1}
+	// The library's ceiling leaves so much room that a grant concerns nobody else; modules may read the usage in any way.
+	for prefix, sharers := range map[string]float64{"library_": 0, "modules_": judgedPools - 1} {
+		want := map[string]float64{"asked": 2 * namespaces * judgedPools, "asked_again": 0, "sharers": sharers}
 		for key, n := range want {
 			if f[prefix+key] != n {
 				t.Errorf("%s%s is %v, not %v", prefix, key, f[prefix+key], n)

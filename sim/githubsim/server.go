@@ -5,6 +5,7 @@ package githubsim
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -88,7 +89,7 @@ type Options struct {
 	OldestRunner string
 	// Releases of the runner program that can be listed. None: their repository isn't there, as on GitHub Enterprise Server.
 	Releases []Release
-	// Seed makes ids, tokens and the probabilities of faults repeatable.
+	// Seed makes ids, secrets and the probabilities of faults repeatable, but not the signatures of tokens.
 	Seed uint64
 	// Clock is time.Now when nil. It decides on expiry, and is the date of answers, only; holds and delays
 	// take real time.
@@ -196,7 +197,7 @@ func New(opts Options) *Server {
 	}
 	s.sending, s.stopSending = context.WithCancel(context.Background())
 	s.hookClient, s.insecureClient = newHookClients()
-	s.signKey = []byte(s.secret(32))
+	s.signKey = []byte(cryptorand.Text()) // whatever the seed: a GitHub that gets the address of a former one must refuse its tokens
 	s.handler = s.routes()
 	return s
 }

@@ -4,6 +4,7 @@
 package chaos
 
 import (
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"syscall"
@@ -21,9 +22,11 @@ const (
 	failoverVariable = "CORRAL_FAILOVER_MINUTES"
 	// zombie is how long a replica is stopped. It is longer than the lease, so that the replica resumes when another one leads.
 	zombie = 45 * time.Second
+	// mostAhead is how far a replica's clock is ahead or behind at most. The certificates of the proxies are valid for an hour already.
+	mostAhead = 50 * time.Minute
 )
 
-// Two replicas run through consecutive storms. In each storm, one of them is stopped for longer than its lease.
+// Two replicas run through consecutive storms. In each storm, one of them is stopped for longer than its lease, and their clocks jump.
 func TestFailover(t *testing.T) {
 	minutes, _ := strconv.Atoi(os.Getenv(failoverVariable))
 	if minutes == 0 {
@@ -36,9 +39,34 @@ func TestFailover(t *testing.T) {
 	s := newStorm(t, seed, 2)
 	for end := time.Now().Add(time.Duration(minutes) * time.Minute); time.Now().Before(end) && !t.Failed(); seed++ {
 		s.later(time.Duration(seed%30)*time.Second, func() { s.freeze(s.replicas[seed%2]) })
+		s.skew(seed)
 		s.rage(seed)
 	}
 	s.judge()
+}
+
+// giveClocks gives each replica a clock of its own, which is right at first.
+func (s *storm) giveClocks() {
+	var err error
+	s.clockBinary, err = harness.BuildWithClock(s.Context())
+	harness.Must(s.T, err)
+	for _, r := range s.replicas {
+		r.clock = harness.NewClock(s.T, 0)
+	}
+}
+
+// skew lets the clock of each replica jump three times in the storm of a seed.
+func (s *storm) skew(seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	for _, r := range s.replicas {
+		for range 3 {
+			ahead := time.Duration(random.Int64N(int64(2*mostAhead))) - mostAhead
+			s.later(time.Duration(random.Int64N(int64(duration))), func() {
+				s.log.add("", "clock", "%s: %s ahead", r.name, ahead.Round(time.Second))
+				r.clock.Set(ahead)
+			})
+		}
+	}
 }
 
 // freeze stops the process of a replica, and resumes it later.

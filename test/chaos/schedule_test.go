@@ -209,7 +209,7 @@ var external = []nodeplay.FaultKind{
 
 // podFault strikes pods for a while, mostly of one pool.
 func (p *planner) podFault() {
-	others := []nodeplay.FaultKind{nodeplay.Unschedulable, nodeplay.KilledInJob, nodeplay.HangsAfterJob, nodeplay.NeverConnects}
+	others := []nodeplay.FaultKind{nodeplay.Unschedulable, nodeplay.KilledInJob, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.ClockWrong}
 	f := nodeplay.Fault{
 		Kind:      pick(p, slices.Concat(blaming, others, external)),
 		Namespace: p.namespace, Times: 1 + p.IntN(4), After: p.between(0, time.Second),
@@ -232,6 +232,9 @@ func (p *planner) podFault() {
 	}
 	if slices.Contains(external, f.Kind) {
 		f.InJob = p.IntN(2) == 0
+	}
+	if f.Kind == nodeplay.ClockWrong {
+		f.Clock = p.between(-time.Hour, time.Hour)
 	}
 	if f.Kind == nodeplay.Refused {
 		f.Reason = pick(p, slices.DeleteFunc(nodeplay.Refusals(), func(reason string) bool { return reason == "SysctlForbidden" })) // which is the template's

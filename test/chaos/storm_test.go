@@ -41,16 +41,18 @@ type storm struct {
 	attempts  attempts
 	startup   time.Duration // the deadline of the pools' runners
 
-	replicas []*replica
-	running  sync.WaitGroup // what the schedule started
-	mu       sync.Mutex
-	canceled map[string]bool // jobs by id
+	replicas    []*replica
+	clockBinary string         // the controller of replicas with a clock of their own
+	running     sync.WaitGroup // what the schedule started
+	mu          sync.Mutex
+	canceled    map[string]bool // jobs by id
 }
 
 // replica is one controller and its proxy.
 type replica struct {
 	name       string
 	api        *apiproxy.Proxy // between the controller and the API server
+	clock      *harness.Clock  // of its machine; nil for this machine's
 	mu         sync.Mutex
 	controller *world.Controller // nil while it is away
 }
@@ -66,6 +68,9 @@ func newStorm(t *testing.T, seed uint64, replicas int) *storm {
 		harness.Must(t, err)
 		t.Cleanup(api.Close)
 		s.replicas = append(s.replicas, &replica{name: fmt.Sprintf("corral-%d", i), api: api})
+	}
+	if replicas > 1 {
+		s.giveClocks()
 	}
 	s.prepare()
 	return s
@@ -318,7 +323,11 @@ func (s *storm) start(r *replica) {
 	if len(s.replicas) > 1 {
 		flags = []string{"--watch-namespaces=" + s.namespace, "--leader-elect", "--leader-election-namespace=" + s.namespace}
 	}
-	c, err := w.RunReplica(s.Context(), world.Replica{Pod: r.name, Proxy: r.api}, w.Binary, flags...)
+	own, binary := world.Replica{Pod: r.name, Proxy: r.api}, w.Binary
+	if r.clock != nil {
+		own.Env, binary = []string{r.clock.Env()}, s.clockBinary
+	}
+	c, err := w.RunReplica(s.Context(), own, binary, flags...)
 	if err != nil {
 		s.Error(err)
 		return

@@ -107,8 +107,8 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a broken exponent":        {pool + "{connectionRef: {name: c}, template: {}, scale: {behavior: {scaleUp: {tolerance: '1e1.5'}}}}", "spec.scale.behavior.scaleUp.tolerance"},
 		"an endless exponent":      {policy + "{library: {resources: {maxPerPod: {cpu: '1e-2147483647'}}}}", "spec.library.resources.maxPerPod.cpu"},
 		"a long name of a maximum": {policy + "{library: {resources: {maxPerPod: {" + longName + ": 1}}}}", "spec.library.resources.maxPerPod: Invalid"},
-		"a long name of a request": {policy + "{library: {resources: {requireRequests: [" + longName + "]}}}", "spec.library.resources.requireRequests: Invalid"},
-		"a long name of a limit":   {policy + "{library: {resources: {requireLimits: [" + longName + "]}}}", "spec.library.resources.requireLimits: Invalid"},
+		"a long name of a request": {policy + "{library: {resources: {requireRequests: [" + longName + "]}}}", "spec.library.resources.requireRequests[0]: Too long"},
+		"a long name of a limit":   {policy + "{library: {resources: {requireLimits: [" + longName + "]}}}", "spec.library.resources.requireLimits[0]: Too long"},
 		"a long name of a trust":   {policy + "{library: {podSecurity: {level: baseline, byTrust: {" + longName + ": baseline}}}}", "spec.library.podSecurity.byTrust: Invalid"},
 		"a long name of a group": {
 			policy + "{library: {ceilings: [{name: c, by: Namespace, max: 1, overrides: {" + longName + ": 1}}]}}", "spec.library.ceilings[0].overrides: Invalid",

@@ -60,6 +60,7 @@ type actor struct {
 	place string // the node's name, empty until it is scheduled
 	now   *process
 	said  *kubeletEnd // what the kubelet writes about the pod that it ends; nil if it doesn't
+	ended atomic.Bool // its runner has
 }
 
 func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {
@@ -108,7 +109,7 @@ func (a *actor) toEnd() error {
 	if err != nil {
 		return err
 	}
-	if !ended {
+	if a.ended.Store(true); !ended {
 		status := a.status.terminated(end)
 		if a.suffers(SidecarStays) {
 			a.struck(SidecarStays)

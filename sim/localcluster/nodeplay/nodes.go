@@ -107,7 +107,9 @@ func (n *Node) cut(name string) (context.Context, error) {
 	n.lost[name] = returned
 	for uid, a := range n.actors {
 		if a.place == name {
-			a.struck(NodeLost)
+			if !a.ended.Load() {
+				a.struck(NodeLost)
+			}
 			a.end(ErrKilled)
 			delete(n.actors, uid)
 		}
