@@ -62,7 +62,7 @@ const jobMissed = "ended; GitHub's word on its job was missed while no session w
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
 	isIt := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
 		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
-	return poolstatus.Assessment{State: v1alpha1.RunnerFinished, Since: state.Since, Reason: "ended; whether it had a job isn't known, as GitHub can't be asked"}, isIt
+	return poolstatus.Unasked(o.Observation), isIt
 }
 
 // lacksJob reports whether a runner ended, and no event told how its job ended, or that it had one.

@@ -149,11 +149,18 @@ const (
 	jobWillFail = ", with a job: GitHub will fail it"
 	// mayHaveWorked is added to how a runner ended that may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
+	// unasked is added to how a runner ended while GitHub cannot be asked whether it had a job.
+	unasked = "; whether it had a job isn't known, as GitHub can't be asked"
 )
 
 // withoutNews returns a reason without what Assess added to it.
 func withoutNews(reason string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), mayHaveWorked)
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), mayHaveWorked), unasked)
+}
+
+// Unasked is the state of a runner that ended without an error, until GitHub says whether it had a job.
+func Unasked(o Observation) Assessment {
+	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: endedBy(o, "ended") + unasked, Cause: o.Cause}
 }
 
 // ended judges a runner whose container ended before its job's completion was seen.

@@ -146,6 +146,36 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Until GitHub says whether a runner had a job, its Runner's status keeps who ended it.
+func TestAnEndIsRememberedUntilGitHubIsAsked(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
+	for name, tc := range map[string]struct {
+		o      poolstatus.Observation
+		reason string
+		cause  v1alpha1.RunnerCause
+	}{
+		"by itself": {poolstatus.Observation{}, "ended without a job", v1alpha1.CauseCrash},
+		"by its node": {
+			poolstatus.Observation{EndReason: "Preempting: by a critical pod", Cause: v1alpha1.CauseNode, Exit: &v1alpha1.RunnerExit{Actor: v1alpha1.ActorNode}},
+			"Preempting: by a critical pod", v1alpha1.CauseNode,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.o.EndedAt, tc.o.EndedClean = at(20), true
+			r := &v1alpha1.Runner{}
+			for range 2 { // the second time by what the first has written
+				a := poolstatus.Unasked(tc.o)
+				r.Status.EndedAt, r.Status.EndedClean, r.Status.Exit = &metav1.Time{Time: at(20)}, true, tc.o.Exit
+				r.Status.Reason, r.Status.Cause = a.Reason, a.Cause
+				tc.o = poolstatus.Observe(r, nil, time.Minute, at(40))
+			}
+			if got := poolstatus.Assess(tc.o, at(20).Add(poolstatus.JobLost)); got.State != v1alpha1.RunnerFailed || got.Reason != tc.reason || got.Cause != tc.cause {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 func TestWhatWaitingWontMendIsNotWaitedForLong(t *testing.T) {
 	created := time.Unix(1_000_000, 0)
 	o := poolstatus.Observation{CreatedAt: created, Deadline: time.Hour, Cause: v1alpha1.CauseImagePull, EndReason: "ErrImagePull: not found"}

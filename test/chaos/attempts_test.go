@@ -4,6 +4,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,12 +34,40 @@ type attempts struct {
 
 // poolAttempts is the record of one pool.
 type poolAttempts struct {
-	names   map[string]bool // all its Runners
-	live    map[string]bool // its Runners that have not ended and are not being deleted
-	over    time.Time       // when the pool began to have too many live Runners; zero if it has not
-	longest time.Duration   // the longest time with too many live Runners
-	causes  map[v1alpha1.RunnerCause]string
-	struck  map[nodeplay.FaultKind]int // number of pods
+	lives  map[string]life // of its Runners, by name
+	causes map[v1alpha1.RunnerCause]string
+	struck map[nodeplay.FaultKind]int // number of pods
+}
+
+// life is from when to when a Runner was live: from its creation until it was seen to have ended, or its deletion was asked for, by the API
+// server's clock. A watch may be late.
+type life struct{ from, until time.Time }
+
+// crowded returns the longest time with more than maxRunners live Runners.
+func (p *poolAttempts) crowded() (longest time.Duration) {
+	type change struct {
+		at   time.Time
+		more int
+	}
+	var changes []change
+	for _, l := range p.lives {
+		changes = append(changes, change{l.from, 1})
+		if !l.until.IsZero() {
+			changes = append(changes, change{l.until, -1})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.more, b.more)) })
+	live, since := 0, time.Time{}
+	for _, c := range changes {
+		was := live
+		switch live += c.more; {
+		case was == maxRunners && live > was:
+			since = c.at
+		case was > maxRunners && live == maxRunners:
+			longest = max(longest, c.at.Sub(since))
+		}
+	}
+	return longest
 }
 
 func (a *attempts) of(pool string) *poolAttempts {
@@ -47,7 +76,7 @@ func (a *attempts) of(pool string) *poolAttempts {
 	}
 	if a.pools[pool] == nil {
 		a.pools[pool] = &poolAttempts{
-			names: map[string]bool{}, live: map[string]bool{}, causes: map[v1alpha1.RunnerCause]string{}, struck: map[nodeplay.FaultKind]int{},
+			lives: map[string]life{}, causes: map[v1alpha1.RunnerCause]string{}, struck: map[nodeplay.FaultKind]int{},
 		}
 	}
 	return a.pools[pool]
@@ -58,21 +87,17 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.of(r.Spec.PoolRef.Name)
-	t.names[r.Name] = true
-	isOver := r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
-	if delete(t.live, r.Name); !gone && !isOver && r.DeletionTimestamp.IsZero() {
-		t.live[r.Name] = true
+	l, isOver := t.lives[r.Name], gone || r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
+	switch l.from = r.CreationTimestamp.Time; {
+	case !l.until.IsZero():
+	case !r.DeletionTimestamp.IsZero():
+		l.until = r.DeletionTimestamp.Time
+	case isOver:
+		l.until = now
 	}
+	t.lives[r.Name] = l
 	if r.Status.State == v1alpha1.RunnerFailed && r.Status.Cause != "" {
 		t.causes[r.Status.Cause] = r.Name + ": " + r.Status.Reason
-	}
-	switch {
-	case len(t.live) <= maxRunners:
-		t.over = time.Time{}
-	case t.over.IsZero():
-		t.over = now
-	default:
-		t.longest = max(t.longest, now.Sub(t.over))
 	}
 }
 
@@ -87,7 +112,7 @@ func (a *attempts) strike(pod *corev1.Pod, kind nodeplay.FaultKind) {
 	a.pods[pod.Name] = append(a.pods[pod.Name], kind)
 }
 
-var lost = []nodeplay.FaultKind{nodeplay.NodeLost}
+var lost = []nodeplay.FaultKind{nodeplay.NodeLost, nodeplay.NodeLostAfterEnd}
 
 // origins lists the only pod faults that may lead to a cause. The causes that it does not list may also come from GitHub, the API server or a slow
 // machine.
@@ -119,11 +144,11 @@ func (s *storm) attempted() {
 		if isSteady(pool) {
 			needed += updates * maxRunners * s.storms
 		}
-		if n := len(t.names); n > 2*needed+spareAttempts*s.storms {
+		if n := len(t.lives); n > 2*needed+spareAttempts*s.storms {
 			s.complain("%s made %d runners; it had %d jobs, and %d of its pods were struck", pool, n, jobs[pool], strikes)
 		}
-		if t.longest > maxExcess && !strings.HasPrefix(pool, staying) {
-			s.complain("%s had more than %d live runners for %s", pool, maxRunners, t.longest)
+		if longest := t.crowded(); longest > maxExcess && !strings.HasPrefix(pool, staying) {
+			s.complain("%s had more than %d live runners for %s", pool, maxRunners, longest)
 		}
 		for cause, runner := range t.causes {
 			kinds, isKnown := origins[cause]

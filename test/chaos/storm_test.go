@@ -307,7 +307,9 @@ func (s *storm) cancelJob(choice uint64) {
 func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, lasts time.Duration) {
 	name := s.node.Places()[number]
 	if err := s.node.Lose(ctx, name, loss); err != nil {
-		s.Error(err)
+		if !errors.Is(err, nodeplay.ErrLost) { // a slow machine brings it back late
+			s.Error(err)
+		}
 		return
 	}
 	s.later(lasts, func() {
@@ -316,6 +318,9 @@ func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, la
 		}
 	})
 }
+
+// starts is how often a kubelet would start a controller in the time that a fault of its API server lasts.
+const starts = 10
 
 // start starts the controller of a replica.
 func (s *storm) start(r *replica) {
@@ -327,7 +332,15 @@ func (s *storm) start(r *replica) {
 	if r.clock != nil {
 		own.Env, binary = []string{r.clock.Env()}, s.clockBinary
 	}
-	c, err := w.RunReplica(s.Context(), own, binary, flags...)
+	var c *world.Controller
+	var err error
+	for range starts { // while its API server is cut off, it ends at once
+		if c, err = w.RunReplica(s.Context(), own, binary, flags...); err == nil {
+			break
+		}
+		s.log.add("", "ended", "%s: %s", r.name, err)
+		s.until(time.Now().Add(time.Second))
+	}
 	if err != nil {
 		s.Error(err)
 		return

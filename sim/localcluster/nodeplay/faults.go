@@ -52,6 +52,8 @@ const (
 	ClockWrong FaultKind = "clock-wrong"
 	// NodeLost is told of the pods of a node that [Node.Lose] takes away; it can't be injected.
 	NodeLost FaultKind = "node-lost"
+	// NodeLostAfterEnd is told of those whose runner had ended by then.
+	NodeLostAfterEnd FaultKind = "node-lost-after-end"
 )
 
 // Fault strikes new pods, each pod once at most.

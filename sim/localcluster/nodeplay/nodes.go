@@ -91,6 +91,9 @@ func (n *Node) Lose(ctx context.Context, name string, loss Loss) error {
 	return nil
 }
 
+// ErrLost is of a node that was lost before and has not returned yet.
+var ErrLost = errors.New("it is lost already")
+
 // cut ends all that runs on a node. The returned context ends when the node returns.
 func (n *Node) cut(name string) (context.Context, error) {
 	n.mu.Lock()
@@ -101,13 +104,15 @@ func (n *Node) cut(name string) (context.Context, error) {
 	case !slices.Contains(n.places, name):
 		return nil, fmt.Errorf("there is no node %q", name)
 	case n.lost[name] != nil:
-		return nil, fmt.Errorf("node %s is lost already", name)
+		return nil, fmt.Errorf("node %s: %w", name, ErrLost)
 	}
 	aftermath, returned := context.WithCancel(n.ctx)
 	n.lost[name] = returned
 	for uid, a := range n.actors {
 		if a.place == name {
-			if !a.ended.Load() {
+			if a.ended.Load() {
+				a.struck(NodeLostAfterEnd)
+			} else {
 				a.struck(NodeLost)
 			}
 			a.end(ErrKilled)
