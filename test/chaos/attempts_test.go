@@ -178,7 +178,8 @@ func (s *storm) blamed() {
 		kinds := s.attempts.pods[f.Runner]
 		byOthers := slices.ContainsFunc(kinds, func(k nodeplay.FaultKind) bool { return k == nodeplay.NodeLost || slices.Contains(external, k) })
 		crashed := len(kinds) == 1 && (kinds[0] == nodeplay.CrashBeforeConnecting || kinds[0] == nodeplay.CrashConnected)
-		if byOthers && slices.Contains(ofTemplates, f.Cause) || crashed && f.Cause == v1alpha1.CauseNode {
+		byItself := slices.ContainsFunc(kinds, func(k nodeplay.FaultKind) bool { return slices.Contains(blaming, k) })
+		if byOthers && !byItself && slices.Contains(ofTemplates, f.Cause) || crashed && f.Cause == v1alpha1.CauseNode {
 			s.complain("%s was struck by %v, and failed for %s: %s", f.Runner, kinds, f.Cause, f.Reason)
 		}
 		if byOthers {
