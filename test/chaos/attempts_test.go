@@ -39,8 +39,8 @@ type poolAttempts struct {
 	struck map[nodeplay.FaultKind]int // number of pods
 }
 
-// life is from when to when a Runner was live: from its creation until it was seen to have ended, or its deletion was asked for, by the API
-// server's clock. A watch may be late.
+// life is from when to when a Runner was live: from its creation until its status was written with its end, or its deletion was asked for, by the
+// API server's clock. A watch may be late.
 type life struct{ from, until time.Time }
 
 // crowded returns the longest time with more than maxRunners live Runners.
@@ -87,13 +87,19 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.of(r.Spec.PoolRef.Name)
-	l, isOver := t.lives[r.Name], gone || r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
+	l, isOver := t.lives[r.Name], r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
 	switch l.from = r.CreationTimestamp.Time; {
 	case !l.until.IsZero():
 	case !r.DeletionTimestamp.IsZero():
 		l.until = r.DeletionTimestamp.Time
-	case isOver:
+	case gone:
 		l.until = now
+	case isOver:
+		for _, f := range r.ManagedFields {
+			if f.Subresource == "status" && f.Time.After(l.until) {
+				l.until = f.Time.Time
+			}
+		}
 	}
 	t.lives[r.Name] = l
 	if r.Status.State == v1alpha1.RunnerFailed && r.Status.Cause != "" {
