@@ -27,7 +27,7 @@ func FuzzWorker(f *testing.F) {
 		f.Add([]byte(seed), []byte(pools), ".")
 		f.Add([]byte(same), []byte(seed), "team")
 	}
-	limits := Limits{Memory: 192 << 20, CPU: time.Second, Wall: 5 * time.Second, OutputBytes: 1 << 20}
+	limits := Limits{Memory: 192 << 20, CPU: time.Second, Wall: time.Minute, OutputBytes: 1 << 20}
 	f.Fuzz(func(t *testing.T, root, team []byte, path string) {
 		w, err := NewCompiler(1, limits)
 		if err != nil {
