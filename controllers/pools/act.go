@@ -42,7 +42,6 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	for _, s := range o.health.suspects {
 		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
-	r.Results.SetPatience(o.key(), o.health.rounds())
 	r.markFailed(o)
 	countFailed(o)
 	logFailed(ctx, o)
@@ -76,6 +75,10 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	spec.Revision = revision
 	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
 		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
+	}
+	declared := o.pool.Spec.Deadlines.GetStartup()
+	if patience := o.memory.health.circuits[revision].Rounds.Patience(declared); patience > declared {
+		spec.StartupDeadline = &metav1.Duration{Duration: patience}
 	}
 	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
 	spec.WorkFolder = podspec.WorkFolder(o.revisions.templates[revision])

@@ -417,14 +417,3 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 	}
 	return notReady{}, wait
 }
-
-// rounds returns the failed rounds by revision, without the revisions that have none.
-func (h health) rounds() map[string]scaling.Rounds {
-	rounds := map[string]scaling.Rounds{}
-	for revision, c := range h.memory.circuits {
-		if c.Rounds.Count > 0 {
-			rounds[revision] = c.Rounds
-		}
-	}
-	return rounds
-}

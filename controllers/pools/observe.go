@@ -294,13 +294,8 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now)
+	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
 	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
-}
-
-// startup returns the startup deadline of a revision's runners.
-func (o observation) startup(revision string) time.Duration {
-	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
 }
 
 // awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own

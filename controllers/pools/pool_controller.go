@@ -24,7 +24,6 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
-	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -44,7 +43,6 @@ type Sessions interface {
 // suspicions of the pool itself. All of it is lost with the process.
 type RunnerResults interface {
 	SinceLastPass(pool types.NamespacedName) runners.Results
-	SetPatience(pool types.NamespacedName, rounds map[string]scaling.Rounds)
 	HasFailed(runner types.NamespacedName, uid types.UID) bool
 	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Assessment)
 	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)

@@ -233,7 +233,7 @@ type observation struct {
 func (p pass) observe(startErr error) observation {
 	deadline := v1alpha1.DefaultStartupDeadline
 	if p.pool != nil {
-		deadline = p.Memory.startup(p.poolKey(), p.runner.Spec.Revision, p.pool.Spec.Deadlines.GetStartup())
+		deadline = p.pool.Spec.Deadlines.GetStartup()
 	}
 	seen := *p.runner
 	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
