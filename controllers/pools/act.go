@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -104,6 +105,12 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case err != nil:
 		if isRefusal(err) { // otherwise the runner may be there: the cache shows it, or the API server is asked
 			expected.forget(name)
+		}
+		switch {
+		case runners.IsQuota(err):
+			return kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "creating a runner: %w", err)
+		case kube.IsRefused(err):
+			return kube.Wait(v1alpha1.RunnerRefusedReason, createRetry, "creating a runner: %w", err)
 		}
 		return fmt.Errorf("creating a runner: %w", err)
 	}

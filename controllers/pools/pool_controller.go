@@ -135,9 +135,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err == nil {
 			o.memory.budgets, err = r.protect(ctx, o, *d)
 		}
-		if runners.IsQuota(err) {
-			err = kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "%w", err)
-		}
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)

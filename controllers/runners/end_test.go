@@ -103,7 +103,7 @@ func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
 	if b.pod() != nil || s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved || s.Exit == nil || s.Exit.Actor != v1alpha1.ActorUnknown || s.Exit.Reason != poolstatus.ReasonDeleted {
 		t.Errorf("pod %v, %+v, exit %+v", b.pod() != nil, s, s.Exit)
 	}
-	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved {
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved || f[0].NameTaken {
 		t.Errorf("failures %+v", f)
 	}
 }

@@ -106,6 +106,9 @@ type podMemory struct {
 	last    *corev1.Pod // as it was when it went; nil while it is there, or if that was missed. Guarded by Memory
 }
 
+// hadPod reports whether the runner's pod was created, also if the cache shows none.
+func (m *runnerMemory) hadPod() bool { return !m.pod.created.IsZero() || m.claim.seen }
+
 // containerMemory is about a runner's container.
 type containerMemory struct {
 	awaited bool // it was seen before it started

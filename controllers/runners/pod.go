@@ -29,7 +29,7 @@ func (p pass) createPod(ctx context.Context) error {
 	if p.pod != nil || p.runner.Status.StartedAt != nil || p.Memory.lastPod(p.memory) != nil {
 		return nil
 	}
-	if !p.memory.pod.created.IsZero() || p.memory.claim.seen {
+	if p.memory.hadPod() {
 		return p.findCreated(ctx)
 	}
 	template, digest, err := p.template(ctx)

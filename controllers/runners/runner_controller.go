@@ -395,7 +395,7 @@ func (p pass) reportFailure(state poolstatus.Assessment, startErr error) {
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
-		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)),
+		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)) && !p.memory.hadPod(),
 	})
 	p.Memory.MarkFailed(key, p.runner.UID, state) // last: the pool counts on its being recorded then
 }

@@ -251,7 +251,7 @@ func TestARunnerWhoseSecretIsAnothers(t *testing.T) {
 				b.Memory.setStoredSecret(client.ObjectKey{Namespace: "ci", Name: "linux"})
 			}
 			b.reconcile()
-			if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved {
+			if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved || s.Exit != nil {
 				t.Errorf("%+v", s)
 			}
 			if calls := b.github.Report().Requests[githubsim.EndpointJITConfig]; calls != c.calls {
