@@ -90,7 +90,7 @@ type runnerMemory struct {
 	end        endMemory
 	busy       bool                   // GitHub kept its registration, for it has a job
 	hadNoJob   bool                   // it ended without an error, and GitHub told that it had no job
-	refused    int                    // how often in a row GitHub was away
+	refused    int                    // how often in a row GitHub was away, or had a registration of this name
 	failed     *poolstatus.Assessment // why it is being ended, if it failed
 	persistent persistentMemory
 	claim      claimMemory
