@@ -77,10 +77,10 @@ func (p pass) registerBy(ctx context.Context, gh registrar) error {
 			return err
 		}
 	}
-	if err := p.clearName(ctx, gh); err != nil {
-		return err
-	}
 	if p.memory.unstored == nil {
+		if err := p.clearName(ctx, gh); err != nil {
+			return err
+		}
 		jit, err := gh.generate(ctx)
 		switch {
 		case github.IsRunnerExists(err):
