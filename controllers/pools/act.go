@@ -56,7 +56,11 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	endErr := o.memory.undeleted.err
+	if isDue := o.now.Sub(o.memory.undeleted.at) >= endRetry; isDue || len(ends)+len(o.health.failed) == 0 {
+		endErr = errors.Join(r.drain(ctx, o, d), r.endFailed(ctx, o))
+	}
+	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.
@@ -141,22 +145,33 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	names := map[string][]string{}
-	for _, x := range o.runners {
+	ended := make([]string, len(o.runners)) // why
+	for i, x := range o.runners {
 		reason, ends := why[x.runner.Name]
 		if !ends {
 			continue
 		}
-		if reason = cmp.Or(x.why, o.whyStray(x.runner), reason); !x.retires() { // which its own event says
-			names[reason] = append(names[reason], x.runner.Name)
+		reason = cmp.Or(x.why, o.whyStray(x.runner), reason)
+		g.Go(func() error {
+			err := runners.End(ctx, r.Client, x.runner, reason)
+			if err == nil && !x.retires() { // which its own event says
+				ended[i] = reason
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	names := map[string][]string{}
+	for i, reason := range ended {
+		if reason != "" {
+			names[reason] = append(names[reason], o.runners[i].runner.Name)
 		}
-		g.Go(func() error { return runners.End(ctx, r.Client, x.runner, reason) })
 	}
 	for _, reason := range slices.Sorted(maps.Keys(names)) {
 		list := names[reason]
 		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(list), "runner"), wording.List(list, maxNamed), reason))
 	}
-	return g.Wait()
+	return err
 }
 
 // replacedFor says why an update ends a runner.

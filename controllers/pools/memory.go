@@ -51,10 +51,11 @@ type poolMemory struct {
 	// lastJob is when the pool had a job last.
 	lastJob time.Time
 	// budgets is what is amiss with those of others.
-	budgets string
-	pacing  pacing
-	trouble trouble
-	held    holding
+	budgets   string
+	pacing    pacing
+	trouble   trouble
+	held      holding
+	undeleted undeleted
 }
 
 // pacing is what behavior looks back at.
