@@ -237,9 +237,6 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 	return there, nil
 }
 
-// watchSilent is the reason of the event about a watch that is restarted.
-const watchSilent = "WatchSilent"
-
 // hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
 // their watch may be silent while requests work, and then it is restarted.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
@@ -259,7 +256,7 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 		}
 	}
 	if n := o.memory.expectations.confirm(missing, there, o.now); n > 0 && r.Watches.Restart("runners") {
-		r.Event(o.pool, corev1.EventTypeWarning, watchSilent,
+		r.Event(o.pool, corev1.EventTypeWarning, runners.WatchSilent,
 			fmt.Sprintf("the watch of Runners did not show %s for %s although requests work: it is restarted", wording.Count(n, "runner"), askAfter))
 		kube.Warn(ctx, "A watch is silent", "resource", "runners", "missing", n)
 	}

@@ -84,7 +84,7 @@ type Reconciler struct {
 	Zone string
 	Now  func() time.Time
 	// Watches restarts the watch of Runners when it is silent.
-	Watches interface{ Restart(resource string) bool }
+	Watches runners.Watches
 	// Claims reads and deletes those of the pools' caches.
 	Claims runners.Claims
 

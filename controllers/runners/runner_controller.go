@@ -67,16 +67,21 @@ type Reconciler struct {
 	Policies Policies
 	// Impersonate gives the clients of service accounts, for what container hooks leave behind.
 	Impersonate Impersonate
-	Now         func() time.Time
+	// Watches restarts the watch of pods when it is silent.
+	Watches Watches
+	Now     func() time.Time
 
 	namespaces sync.Map           // name → UID, and when it was read
 	reads      singleflight.Group // of namespaces
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string, now func() time.Time) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, watches Watches, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Watches: watches, Cluster: cluster, Now: now}
 }
+
+// Watches restarts the watches of a resource, unless it did so just now.
+type Watches interface{ Restart(resource string) bool }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
 type Sets interface {
@@ -370,7 +375,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 		p.reportFailure(state, startErr)
 	case startErr != nil:
 		return startErr
-	case state.Blocked: // it was, until its pod was created
+	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // whose pod is to be seen by then
 		return kube.Progress(podShown, "%s: %s", state.State, state.Reason)
 	case state.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), "%s: %s", state.State, state.Reason)

@@ -135,7 +135,7 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ci", UID: "n1"}}).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Watches: restarts{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
