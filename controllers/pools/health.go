@@ -65,6 +65,8 @@ type healthMemory struct {
 	notReady notReady
 	// refusal is the last time that the API server refused a new Runner, unless one was created since or none is missing.
 	refusal refusal
+	// undeleted is the last time that the API server refused to end runners, unless none was to end since.
+	undeleted undeleted
 	// interruption is what ends runners through no fault of their template.
 	interruption interruption
 }

@@ -51,11 +51,10 @@ type poolMemory struct {
 	// lastJob is when the pool had a job last.
 	lastJob time.Time
 	// budgets is what is amiss with those of others.
-	budgets   string
-	pacing    pacing
-	trouble   trouble
-	held      holding
-	undeleted undeleted
+	budgets string
+	pacing  pacing
+	trouble trouble
+	held    holding
 }
 
 // pacing is what behavior looks back at.

@@ -188,7 +188,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 	if d != nil {
 		m.pacing = d.pacing
 	}
-	m.undeleted = m.undeleted.after(o, err)
+	m.health.undeleted = m.health.undeleted.after(o, err)
 	m.health.refusal = m.health.refusal.after(o, d, err)
 	if err == nil {
 		m.limits = d.limits

@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -142,5 +143,23 @@ func TestASilentWatchOfPodsIsRestarted(t *testing.T) {
 	b.passes(1, time.Second)
 	if watches["pods"] != 1 || b.runner().Status.State != v1alpha1.RunnerPending {
 		t.Errorf("%v, %s", watches, b.runner().Status.State)
+	}
+}
+
+// The API server refuses to delete a runner that a user wants to end: nothing says that it ended.
+func TestARunnerThatMayNotBeTerminatedIsNotReportedAsEnded(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	r := b.runner()
+	r.Annotations = map[string]string{v1alpha1.TerminateAnnotation: "mines coins"}
+	b.update(r)
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("frozen"))
+	}})
+	b.passes(3, endRetry)
+	for range len(b.events) {
+		if e := <-b.events; strings.Contains(e, terminatedEvent) {
+			t.Error(e)
+		}
 	}
 }
