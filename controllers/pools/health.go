@@ -299,7 +299,7 @@ func recalled(o observation, revision string) scaling.Circuit {
 		return scaling.Circuit{Revision: revision}
 	}
 	last := c.LastTransitionTime.Time
-	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision && f.Cause.Permanent() }); i >= 0 {
+	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision }); i >= 0 {
 		last = s.Failures[i].Time.Time // the condition has been so since the third
 	}
 	return scaling.Recall(revision, c.Message, last)
