@@ -105,3 +105,18 @@ func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 		}
 	}
 }
+
+// Another controller keeps the ScaleSet of a former pool of the name by a finalizer of its own.
+func TestAFormerScaleSetThatAnotherFinalizerKeeps(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Finalizers = []string{"example.com/hold"}
+	must(t, b.Client.Update(t.Context(), set))
+	must(t, b.Client.Delete(t.Context(), set))
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "False "+v1alpha1.DrainingReason) || !strings.Contains(got, "example.com/hold") {
+		t.Errorf("ready: %s", got)
+	}
+}
