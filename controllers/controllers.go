@@ -210,7 +210,7 @@ func All(mgr *Manager, o Options) error {
 		addPools(mgr, o, s, tracker, poller),
 		s.versions.SetupWithManager(mgr, o.Others),
 		mgr.Add(runners.NewCollector(s.report, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, o.Cluster, s.now)),
-		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, o.Cluster, s.now).SetupWithManager(mgr, o.Runners),
+		runners.New(s.ofRunners, s.live, s.scaleSets, s.rest, s.sessions, s.access, s.memory, s.engine, s.accounts.As, mgr.watches, o.Cluster, s.now).SetupWithManager(mgr, o.Runners),
 	)
 }
 

@@ -87,6 +87,8 @@ const (
 	DeletionRefusedReason = "DeletionRefused"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
+	// RunnerRefusedReason is true while the API server refuses the Runners of a pool, for another reason than a quota.
+	RunnerRefusedReason = "RunnerRefused"
 	// SecretRefusedReason is true while the API server refuses the Secret of a runner's registration.
 	SecretRefusedReason = "SecretRefused"
 	// ServiceAccountMissingReason is true while the ServiceAccount isn't there that a pool's pods name.

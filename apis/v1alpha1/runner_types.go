@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -51,6 +52,20 @@ type RunnerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	WorkFolder string `json:"workFolder,omitempty"`
+
+	// startupDeadline is how long the runner may take to start, if that is longer than its pool declares: earlier runners did not start in time.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	StartupDeadline *metav1.Duration `json:"startupDeadline,omitempty"`
+}
+
+// StartsWithin returns how long the runner may take to start. declared is its pool's deadline.
+func (s *RunnerSpec) StartsWithin(declared time.Duration) time.Duration {
+	if s.StartupDeadline == nil {
+		return declared
+	}
+	return max(declared, s.StartupDeadline.Duration)
 }
 
 // RESTRegistration is how a runner registers by GitHub's REST API.

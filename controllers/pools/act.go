@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -42,7 +43,6 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	for _, s := range o.health.suspects {
 		r.Results.SuspectSome(o.key().Namespace, s, o.health.memory.connected, o.now)
 	}
-	r.Results.SetPatience(o.key(), o.health.rounds())
 	r.markFailed(o)
 	countFailed(o)
 	logFailed(ctx, o)
@@ -56,7 +56,11 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 		log.FromContext(ctx).Info("Scaling", "desired", d.plan.Desired, "supply", d.plan.Supply,
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
-	return errors.Join(r.create(ctx, o, d, spec), r.drain(ctx, o, d), r.endFailed(ctx, o), r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	endErr := o.memory.health.undeleted.err
+	if isDue := o.now.Sub(o.memory.health.undeleted.at) >= endRetry; isDue || len(ends)+len(o.health.failed) == 0 {
+		endErr = errors.Join(r.drain(ctx, o, d), r.endFailed(ctx, o))
+	}
+	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
 }
 
 // create creates the runners that are missing.
@@ -76,6 +80,10 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	spec.Revision = revision
 	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
 		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
+	}
+	declared := o.pool.Spec.Deadlines.GetStartup()
+	if patience := o.memory.health.circuits[revision].Rounds.Patience(declared); patience > declared {
+		spec.StartupDeadline = &metav1.Duration{Duration: patience}
 	}
 	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
 	spec.WorkFolder = podspec.WorkFolder(o.revisions.templates[revision])
@@ -101,6 +109,12 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case err != nil:
 		if isRefusal(err) { // otherwise the runner may be there: the cache shows it, or the API server is asked
 			expected.forget(name)
+		}
+		switch {
+		case runners.IsQuota(err):
+			return kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "creating a runner: %w", err)
+		case kube.IsRefused(err):
+			return kube.Wait(v1alpha1.RunnerRefusedReason, createRetry, "creating a runner: %w", err)
 		}
 		return fmt.Errorf("creating a runner: %w", err)
 	}
@@ -131,22 +145,33 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	names := map[string][]string{}
-	for _, x := range o.runners {
+	ended := make([]string, len(o.runners)) // why
+	for i, x := range o.runners {
 		reason, ends := why[x.runner.Name]
 		if !ends {
 			continue
 		}
-		if reason = cmp.Or(x.why, o.whyStray(x.runner), reason); !x.retires() { // which its own event says
-			names[reason] = append(names[reason], x.runner.Name)
+		reason = cmp.Or(x.why, o.whyStray(x.runner), reason)
+		g.Go(func() error {
+			err := runners.End(ctx, r.Client, x.runner, reason)
+			if err == nil && !x.retires() { // which its own event says
+				ended[i] = reason
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	names := map[string][]string{}
+	for i, reason := range ended {
+		if reason != "" {
+			names[reason] = append(names[reason], o.runners[i].runner.Name)
 		}
-		g.Go(func() error { return runners.End(ctx, r.Client, x.runner, reason) })
 	}
 	for _, reason := range slices.Sorted(maps.Keys(names)) {
 		list := names[reason]
 		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(list), "runner"), wording.List(list, maxNamed), reason))
 	}
-	return g.Wait()
+	return err
 }
 
 // replacedFor says why an update ends a runner.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -198,8 +199,14 @@ func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
 	}
 }
 
-// A quota on Runners themselves refuses the objects that Corral creates.
-func TestAQuotaOnRunnersIsToldAndPaced(t *testing.T) {
+// The API server refuses the Runners that Corral creates: by a quota on Runners themselves, or by an admission webhook or policy.
+func TestRefusedRunnersAreToldAndPaced(t *testing.T) {
+	for why, reason := range map[string]string{"exceeded quota: objects": v1alpha1.QuotaExceededReason, "denied the request: no label team": v1alpha1.RunnerRefusedReason} {
+		t.Run(reason, func(t *testing.T) { refuseRunners(t, why, reason) })
+	}
+}
+
+func refuseRunners(t *testing.T, why, reason string) {
 	b := newBench(t)
 	b.start()
 	b.snapshot.Assigned = 2
@@ -210,12 +217,12 @@ func TestAQuotaOnRunnersIsToldAndPaced(t *testing.T) {
 	b.Client = interceptor.NewClient(direct.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if _, ok := o.(*v1alpha1.Runner); ok {
 			tries++
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("exceeded quota: objects"))
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New(why))
 		}
 		return c.Create(ctx, o, opts...)
 	}})
-	b.reconcile()
-	if got := b.readyReason(); !strings.HasPrefix(got, "False QuotaExceeded: ") {
+	_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	if got := b.readyReason(); !strings.HasPrefix(got, "False "+reason+": ") {
 		t.Errorf("ready: %s", got)
 	}
 	if d := b.pool().Status.Decision; d == nil || d.Desired != 5 {
@@ -224,7 +231,7 @@ func TestAQuotaOnRunnersIsToldAndPaced(t *testing.T) {
 	first := tries
 	for range 60 { // seconds
 		b.now = b.now.Add(time.Second)
-		b.reconcile()
+		_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 	}
 	if tries-first > 6 || b.lastAnnounced() > 3 {
 		t.Errorf("%d attempts in a minute, %d announced with 2 runners", tries-first, b.lastAnnounced())

@@ -14,6 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/scaling"
@@ -62,25 +63,28 @@ type healthMemory struct {
 	retried string
 	// notReady is what last kept a runner from having a pod.
 	notReady notReady
-	// refusal is the last time that a quota refused a new Runner, unless one was created since or none is missing.
+	// refusal is the last time that the API server refused a new Runner, unless one was created since or none is missing.
 	refusal refusal
+	// undeleted is the last time that the API server refused to end runners, unless none was to end since.
+	undeleted undeleted
 	// interruption is what ends runners through no fault of their template.
 	interruption interruption
 }
 
 // refusal is when and why the API server refused a Runner; the zero value for never.
 type refusal struct {
-	at  time.Time
-	why string
+	at     time.Time
+	reason string // of the condition Ready
+	why    string
 }
 
-// createRetry is the time to the next attempt to create a Runner after a quota refused one.
+// createRetry is the time to the next attempt to create a Runner after the API server refused one.
 const createRetry = 10 * time.Second
 
 // hold limits the pool after a refusal to as many jobs as it has runners, and to one attempt to create another runner per createRetry. It also
 // returns the time until that attempt; 0 when it is due.
 func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
-	h := scaling.Hold{Announce: live, Reason: fmt.Sprintf("a quota of the namespace admits %d Runners", live)}
+	h := scaling.Hold{Announce: live, Reason: fmt.Sprintf("the API server admits %d Runners", live)}
 	if left := r.at.Add(createRetry).Sub(now); left > 0 {
 		return h, left
 	}
@@ -90,9 +94,9 @@ func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
 
 // after returns the refusal to remember after a pass. err is the error of the pass.
 func (r refusal) after(o observation, d *decision, err error) refusal {
-	switch {
-	case runners.IsQuota(err):
-		return refusal{at: o.now, why: err.Error()}
+	switch reason := kube.ReasonOf(err, ""); {
+	case reason == v1alpha1.QuotaExceededReason, reason == v1alpha1.RunnerRefusedReason:
+		return refusal{o.now, reason, err.Error()}
 	case err == nil && d != nil && (d.plan.Create > 0 || d.plan.Supply >= d.plan.Desired):
 		return refusal{}
 	}
@@ -168,7 +172,7 @@ func checkHealth(o observation, results runners.Results) health {
 	if r := h.memory.refusal; !r.at.IsZero() {
 		hold, next := r.hold(o.runners.live(), o.now)
 		h.holds, h.lookAgain = append(h.holds, hold), soonest(h.lookAgain, next)
-		h.notReady = h.notReady.or(notReady{reason: v1alpha1.QuotaExceededReason, message: r.why})
+		h.notReady = h.notReady.or(notReady{reason: r.reason, message: r.why})
 	}
 	if len(left) > 0 {
 		h.lookAgain = soonest(h.lookAgain, runners.SuspectInterval)
@@ -295,7 +299,7 @@ func recalled(o observation, revision string) scaling.Circuit {
 		return scaling.Circuit{Revision: revision}
 	}
 	last := c.LastTransitionTime.Time
-	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision && f.Cause.Permanent() }); i >= 0 {
+	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision }); i >= 0 {
 		last = s.Failures[i].Time.Time // the condition has been so since the third
 	}
 	return scaling.Recall(revision, c.Message, last)
@@ -416,15 +420,4 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason), x.runner.Name}, wait
 	}
 	return notReady{}, wait
-}
-
-// rounds returns the failed rounds by revision, without the revisions that have none.
-func (h health) rounds() map[string]scaling.Rounds {
-	rounds := map[string]scaling.Rounds{}
-	for revision, c := range h.memory.circuits {
-		if c.Rounds.Count > 0 {
-			rounds[revision] = c.Rounds
-		}
-	}
-	return rounds
 }

@@ -4,11 +4,19 @@
 package pools
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
@@ -65,5 +73,50 @@ func TestAvoid(t *testing.T) {
 	}
 	if e.leap != maxLeap {
 		t.Errorf("%d numbers are left out", e.leap)
+	}
+}
+
+// The API server refuses to delete runners without a job. Nothing says that they ended, and they are not tried in each pass.
+func TestSurplusThatMayNotBeDeleted(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.warm(3)
+	b.runAll()
+	b.allEvents()
+	tries := 0
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+		tries++
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("frozen"))
+	}})
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(0)) })
+	for range 60 {
+		b.now = b.now.Add(time.Second)
+		b.reconcile()
+		if tries > 0 && conditions.GetReason(b.pool(), v1alpha1.ReadyCondition) != v1alpha1.DeletionRefusedReason {
+			t.Fatal(b.readyReason())
+		}
+	}
+	if tries < 6 || tries > 12 {
+		t.Errorf("%d attempts to delete 3 runners", tries)
+	}
+	for _, e := range b.allEvents() {
+		if strings.Contains(e, drainedEvent) {
+			t.Error(e)
+		}
+	}
+}
+
+// Another controller keeps the ScaleSet of a former pool of the name by a finalizer of its own.
+func TestAFormerScaleSetThatAnotherFinalizerKeeps(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Finalizers = []string{"example.com/hold"}
+	must(t, b.Client.Update(t.Context(), set))
+	must(t, b.Client.Delete(t.Context(), set))
+	b.reconcile()
+	if got := b.readyReason(); !strings.HasPrefix(got, "False "+v1alpha1.DrainingReason) || !strings.Contains(got, "example.com/hold") {
+		t.Errorf("ready: %s", got)
 	}
 }

@@ -43,7 +43,7 @@ func (i interruption) after(o observation, results runners.Results, failures []r
 	next := i.recalled(o)
 	next.well = i.wellSince(o, results)
 	next.row = slices.DeleteFunc(slices.Concat(i.row, failures), func(f runners.Failure) bool {
-		return !f.Cause.IsExternal() || o.now.Sub(f.At) >= interruptedFor
+		return !f.Cause.IsExternal() || f.NameTaken || o.now.Sub(f.At) >= interruptedFor
 	})
 	next.row = next.row[max(0, len(next.row)-maxRow):]
 	n := 0

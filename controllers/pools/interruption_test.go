@@ -71,6 +71,19 @@ func TestOthersWhoDeletePodsAreReported(t *testing.T) {
 	}
 }
 
+// Secrets that former runners left behind are no pods that others delete.
+func TestNamesThatAreTakenAreNoInterruption(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	for range 3 {
+		b.results.Failures = append(b.results.Failures, runners.Failure{Cause: v1alpha1.CauseRemoved, NameTaken: true, Began: b.now, At: b.now})
+	}
+	b.reconcile()
+	if got := b.health(); got != v1alpha1.SucceededReason {
+		t.Errorf("it says %s", got)
+	}
+}
+
 // A runner that does well ends the row; the condition stays for a minute, so that it does not change with each runner.
 func TestARunnerThatDoesWellEndsAnInterruption(t *testing.T) {
 	b := newBench(t)

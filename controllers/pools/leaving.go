@@ -99,7 +99,6 @@ func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	wasKnown := r.memory.drop(key)
 	r.Results.SinceLastPass(key)
-	r.Results.SetPatience(key, nil)
 	r.Claims.Forget(key)
 	unmeasure(key)
 	if err := r.forgetKept(ctx, key); err != nil {

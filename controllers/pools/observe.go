@@ -237,9 +237,6 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 	return there, nil
 }
 
-// watchSilent is the reason of the event about a watch that is restarted.
-const watchSilent = "WatchSilent"
-
 // hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
 // their watch may be silent while requests work, and then it is restarted.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
@@ -259,7 +256,7 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 		}
 	}
 	if n := o.memory.expectations.confirm(missing, there, o.now); n > 0 && r.Watches.Restart("runners") {
-		r.Event(o.pool, corev1.EventTypeWarning, watchSilent,
+		r.Event(o.pool, corev1.EventTypeWarning, runners.WatchSilent,
 			fmt.Sprintf("the watch of Runners did not show %s for %s although requests work: it is restarted", wording.Count(n, "runner"), askAfter))
 		kube.Warn(ctx, "A watch is silent", "resource", "runners", "missing", n)
 	}
@@ -294,13 +291,8 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 		job.CompletedAt = &metav1.Time{Time: at}
 		seen.Status.Job = &job
 	}
-	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.startup(runner.Spec.Revision), o.now), o.now)
+	x := r.awaitRecord(runner, poolstatus.Observe(&seen, pod, o.pool.Spec.Deadlines.GetStartup(), o.now), o.now)
 	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
-}
-
-// startup returns the startup deadline of a revision's runners.
-func (o observation) startup(revision string) time.Duration {
-	return o.memory.health.circuits[revision].Rounds.Patience(o.pool.Spec.Deadlines.GetStartup())
 }
 
 // awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own

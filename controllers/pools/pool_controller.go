@@ -24,7 +24,6 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
-	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -44,7 +43,6 @@ type Sessions interface {
 // suspicions of the pool itself. All of it is lost with the process.
 type RunnerResults interface {
 	SinceLastPass(pool types.NamespacedName) runners.Results
-	SetPatience(pool types.NamespacedName, rounds map[string]scaling.Rounds)
 	HasFailed(runner types.NamespacedName, uid types.UID) bool
 	MarkFailed(runner types.NamespacedName, uid types.UID, why poolstatus.Assessment)
 	SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time)
@@ -86,7 +84,7 @@ type Reconciler struct {
 	Zone string
 	Now  func() time.Time
 	// Watches restarts the watch of Runners when it is silent.
-	Watches interface{ Restart(resource string) bool }
+	Watches runners.Watches
 	// Claims reads and deletes those of the pools' caches.
 	Claims runners.Claims
 
@@ -136,9 +134,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.act(ctx, o, *d)
 		if err == nil {
 			o.memory.budgets, err = r.protect(ctx, o, *d)
-		}
-		if runners.IsQuota(err) {
-			err = kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "%w", err)
 		}
 	}
 	pool.Status = project(o, d, err)
@@ -193,6 +188,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 	if d != nil {
 		m.pacing = d.pacing
 	}
+	m.health.undeleted = m.health.undeleted.after(o, err)
 	m.health.refusal = m.health.refusal.after(o, d, err)
 	if err == nil {
 		m.limits = d.limits

@@ -78,8 +78,7 @@ func (b *bench) SinceLastPass(types.NamespacedName) runners.Results {
 	b.results = runners.Results{}
 	return taken
 }
-func (b *bench) SetPatience(types.NamespacedName, map[string]scaling.Rounds) {}
-func (b *bench) HasFailed(types.NamespacedName, types.UID) bool              { return !b.uncounted }
+func (b *bench) HasFailed(types.NamespacedName, types.UID) bool { return !b.uncounted }
 func (b *bench) MarkFailed(_ types.NamespacedName, _ types.UID, why poolstatus.Assessment) {
 	b.ended = append(b.ended, why.Cause)
 }

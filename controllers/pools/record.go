@@ -196,6 +196,9 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	if g.set == nil {
 		return kube.Progress(recordRetry, "the scale set is being made")
 	}
+	if g.moving && !g.set.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(g.set, v1alpha1.ScaleSetFinalizer) {
+		return kube.Wait(v1alpha1.DrainingReason, recordRetry, "the former scale set is deleted; its ScaleSet must go, and finalizer %s keeps it", strings.Join(g.set.Finalizers, ", "))
+	}
 	if g.moving {
 		return kube.Progress(recordRetry, "the former scale set goes first: %s", conditions.GetMessage(g.set, v1alpha1.ReadyCondition))
 	}

@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,12 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 		"held": func(b *bench) { b.put("p", brokenModule) },
 		"suspended": func(b *bench) {
 			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+		},
+		"pods that are slow": func(b *bench) {
+			for n := range 3 {
+				b.results.Failures = []runners.Failure{{Runner: b.stem() + strconv.Itoa(n+1), Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseSlow, Message: "not running", Began: b.now, At: b.now}}
+				b.reconcile()
+			}
 		},
 		"interrupted": func(b *bench) { b.interrupt(v1alpha1.CauseNode, "Evicted", "n1", "n2", "n1") },
 		"failing": func(b *bench) {

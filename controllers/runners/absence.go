@@ -116,7 +116,7 @@ func (p pass) awaitAbsence(ctx context.Context, gh registrar, state poolstatus.A
 		isSetGone := github.IsNotFound(err)
 		if err != nil && (!isSetGone || p.runs()) {
 			if isSetGone {
-				err = p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, "GitHub knows neither the runner nor its scale set")
+				err = p.giveUp(state, v1alpha1.ConnectionNotReadyReason, "GitHub knows neither the runner nor its scale set")
 			} else {
 				err = p.withoutRights(state, err)
 			}

@@ -303,3 +303,37 @@ func TestAnUnlistedRunnersJobGoesOn(t *testing.T) {
 		t.Errorf("its job is over: %+v, %v", b.runner().Status.Job, pod.Labels)
 	}
 }
+
+// A runner that no job is known of may have one: neither a connection that is gone nor one whose credentials are refused tells of jobs.
+func TestARunnerThatMayHaveAJobIsNotEndedForWantOfRights(t *testing.T) {
+	for name, prepare := range map[string]func(b *bench){
+		"its connection is gone": func(b *bench) { b.Clients.(*registry).gone = true },
+		"its credentials are refused": func(b *bench) {
+			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Status: 401})
+		},
+		"its credentials lack rights": func(b *bench) {
+			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Status: 403})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.reconcile()
+			b.setPod(running(b.now))
+			b.reconcile()
+			prepare(b)
+			b.delete()
+			b.now = b.runner().DeletionTimestamp.Time
+			b.reconcile()
+			b.now = b.now.Add(jobUnknownAfter - time.Second)
+			b.reconcile()
+			if b.pod() == nil {
+				t.Fatal("its pod was ended")
+			}
+			b.now = b.now.Add(time.Second)
+			b.reconcile()
+			if b.pod() != nil {
+				t.Error("not given up")
+			}
+		})
+	}
+}

@@ -4,12 +4,18 @@
 package runners
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -103,7 +109,57 @@ func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
 	if b.pod() != nil || s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved || s.Exit == nil || s.Exit.Actor != v1alpha1.ActorUnknown || s.Exit.Reason != poolstatus.ReasonDeleted {
 		t.Errorf("pod %v, %+v, exit %+v", b.pod() != nil, s, s.Exit)
 	}
-	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved {
+	if f := b.failures(); len(f) != 1 || f[0].Cause != v1alpha1.CauseRemoved || f[0].NameTaken {
 		t.Errorf("failures %+v", f)
+	}
+}
+
+// restarts counts the watches that are restarted, by resource.
+type restarts map[string]int
+
+func (r restarts) Restart(resource string) bool {
+	r[resource]++
+	return true
+}
+
+// The API server has the pod, and its watch does not show it.
+func TestASilentWatchOfPodsIsRestarted(t *testing.T) {
+	b := newBench(t)
+	watches := restarts{}
+	b.Watches = watches
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*corev1.Pod); ok {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	if again := b.reconcile().RequeueAfter; again > podShown {
+		t.Errorf("it is looked at again after %s", again)
+	}
+	b.passes(1, podShown-time.Second)
+	if len(watches) != 0 {
+		t.Errorf("at once: %v", watches)
+	}
+	b.passes(1, time.Second)
+	if watches["pods"] != 1 || b.runner().Status.State != v1alpha1.RunnerPending {
+		t.Errorf("%v, %s", watches, b.runner().Status.State)
+	}
+}
+
+// The API server refuses to delete a runner that a user wants to end: nothing says that it ended.
+func TestARunnerThatMayNotBeTerminatedIsNotReportedAsEnded(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	r := b.runner()
+	r.Annotations = map[string]string{v1alpha1.TerminateAnnotation: "mines coins"}
+	b.update(r)
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("frozen"))
+	}})
+	b.passes(3, endRetry)
+	for range len(b.events) {
+		if e := <-b.events; strings.Contains(e, terminatedEvent) {
+			t.Error(e)
+		}
 	}
 }

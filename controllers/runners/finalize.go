@@ -172,9 +172,9 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	switch {
 	case github.IsUnauthorized(err):
-		return p.giveUp(state, false, v1alpha1.CredentialsRefusedReason, github.Summary(err))
+		return p.giveUp(state, v1alpha1.CredentialsRefusedReason, github.Summary(err))
 	case github.IsForbidden(err):
-		return p.giveUp(state, false, v1alpha1.PermissionMissingReason, github.Summary(err))
+		return p.giveUp(state, v1alpha1.PermissionMissingReason, github.Summary(err))
 	}
 	return p.githubOutcome(err)
 }
@@ -255,7 +255,7 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 		return known, nil
 	}
 	why := fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name)
-	return &registered{foreign: why}, p.giveUp(state, true, v1alpha1.ConnectionNotReadyReason, why)
+	return &registered{foreign: why}, p.giveUp(state, v1alpha1.ConnectionNotReadyReason, why)
 }
 
 // knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
@@ -317,9 +317,9 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
 	case moved:
-		return p.giveUp(state, false, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q isn't for %s any more", name, p.runner.Spec.REST.URL))
+		return p.giveUp(state, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q isn't for %s any more", name, p.runner.Spec.REST.URL))
 	case denied:
-		return p.giveUp(state, true, v1alpha1.AccessDeniedReason, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
+		return p.giveUp(state, v1alpha1.AccessDeniedReason, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
 	}
 	gone, err := connections.Gone(ctx, p.Client, p.connectionKey())
 	if err != nil {
@@ -328,16 +328,16 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	if !gone {
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
-	return p.giveUp(state, false, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q is gone", name))
+	return p.giveUp(state, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q is gone", name))
 }
 
 // giveUp waits a bounded time for rights that were taken away; then the registration is
 // left to GitHub, which purges it after about a day. A runner known to have a job is
-// waited for all the same. One that may have a job is waited for longer: where it has no scale set, or noSession
-// is true, no session tells of jobs as they begin, and webhooks may be late or not used at all.
-func (p pass) giveUp(state poolstatus.Assessment, noSession bool, reason, why string) error {
+// waited for all the same. One whose container runs may have a job, and is waited for longer: what keeps the registration from being removed
+// also keeps the session from reporting jobs.
+func (p pass) giveUp(state poolstatus.Assessment, reason, why string) error {
 	timeout := orphanAfter
-	if (p.runner.Spec.REST != nil || noSession) && p.runsWithoutJob() {
+	if p.runsWithoutJob() {
 		timeout = jobUnknownAfter
 	}
 	busy := state.State == v1alpha1.RunnerBusy && !p.jobOver() || p.memory.busy && p.runsWithoutJob()

@@ -23,7 +23,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/poolstatus"
-	"github.com/corral-dev/corral/internal/scaling"
 )
 
 // maxFailures bounds how many failures of a pool are kept until somebody takes them.
@@ -36,7 +35,6 @@ type Memory struct {
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
-	rounds   map[types.NamespacedName]map[string]scaling.Rounds
 	suspects map[types.NamespacedName]suspicion
 	queue    queue // of the Runners' controller; nil until it runs
 	starting int   // runners that wait for nothing but their pods
@@ -50,7 +48,7 @@ type Memory struct {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
-		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{}, rounds: map[types.NamespacedName]map[string]scaling.Rounds{},
+		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
 		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: semaphore.NewWeighted(recordParallel),
 	}
 }
@@ -92,7 +90,7 @@ type runnerMemory struct {
 	end        endMemory
 	busy       bool                   // GitHub kept its registration, for it has a job
 	hadNoJob   bool                   // it ended without an error, and GitHub told that it had no job
-	refused    int                    // how often in a row GitHub was away
+	refused    int                    // how often in a row GitHub was away, or had a registration of this name
 	failed     *poolstatus.Assessment // why it is being ended, if it failed
 	persistent persistentMemory
 	claim      claimMemory
@@ -107,6 +105,9 @@ type podMemory struct {
 	stopped time.Time   // when it was asked to end, without its deletion
 	last    *corev1.Pod // as it was when it went; nil while it is there, or if that was missed. Guarded by Memory
 }
+
+// hadPod reports whether the runner's pod was created, also if the cache shows none.
+func (m *runnerMemory) hadPod() bool { return !m.pod.created.IsZero() || m.claim.seen }
 
 // containerMemory is about a runner's container.
 type containerMemory struct {
@@ -517,24 +518,6 @@ func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Work
 	if o := m.resultsOf(pool); w.Began.After(o.Worked[revision].Began) {
 		o.Worked[revision] = w
 	}
-}
-
-// SetPatience stores the failed rounds of a pool by revision. They extend the startup deadlines of its runners.
-func (m *Memory) SetPatience(pool types.NamespacedName, rounds map[string]scaling.Rounds) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(rounds) == 0 {
-		delete(m.rounds, pool)
-	} else {
-		m.rounds[pool] = rounds
-	}
-}
-
-// startup returns the startup deadline of a pool's revision after its failed rounds; deadline is the configured one.
-func (m *Memory) startup(pool types.NamespacedName, revision string, deadline time.Duration) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.rounds[pool][revision].Patience(deadline)
 }
 
 // recordMissed notes that a runner started without a claim.

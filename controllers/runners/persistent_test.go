@@ -12,6 +12,8 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -569,5 +571,31 @@ func TestARunnerOfAnotherLifetimeIsNotItsPools(t *testing.T) {
 	b.reconcile()
 	if r := b.runner(); b.pod() != nil || conditions.GetReason(r, v1alpha1.ReadyCondition) != v1alpha1.InvalidSpecReason || !strings.Contains(r.Status.Reason, "another lifetime") {
 		t.Errorf("pod %v, status %+v", b.pod(), r.Status)
+	}
+}
+
+// While its Secret is refused, a persistent runner asks GitHub for one token, and once for what has its name.
+func TestASecretOfAPersistentRunnerThatIsRefused(t *testing.T) {
+	b := newPersistentBench(t)
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "x", errors.New("denied the request"))
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*corev1.Secret); ok {
+			return refusal
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+	calls := func() (n int) {
+		for _, of := range b.github.Report().Requests {
+			n += of
+		}
+		return n
+	}
+	b.step(refusalRetry)
+	first := calls()
+	for range 4 {
+		b.step(refusalRetry)
+	}
+	if more := calls() - first; more != 0 {
+		t.Errorf("%d more calls", more)
 	}
 }

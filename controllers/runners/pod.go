@@ -29,7 +29,7 @@ func (p pass) createPod(ctx context.Context) error {
 	if p.pod != nil || p.runner.Status.StartedAt != nil || p.Memory.lastPod(p.memory) != nil {
 		return nil
 	}
-	if !p.memory.pod.created.IsZero() || p.memory.claim.seen {
+	if p.memory.hadPod() {
 		return p.findCreated(ctx)
 	}
 	template, digest, err := p.template(ctx)
@@ -197,8 +197,15 @@ func (p pass) findCreated(ctx context.Context) error {
 		return fmt.Errorf("reading the pod: %w", err)
 	}
 	p.memory.pod.created = p.Now()
+	if p.Watches.Restart("pods") {
+		p.Event(p.runner, corev1.EventTypeWarning, WatchSilent, fmt.Sprintf("the watch of pods did not show its pod for %s although requests work: it is restarted", podShown))
+		kube.Warn(ctx, "A watch is silent", "resource", "pods")
+	}
 	return nil
 }
+
+// WatchSilent is the reason of the event about a watch that is restarted.
+const WatchSilent = "WatchSilent"
 
 // podCreated notes that the runner has a pod that the cache doesn't show yet.
 func (p pass) podCreated() {

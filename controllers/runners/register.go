@@ -37,7 +37,7 @@ const (
 	awayLook = time.Minute
 	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
-	// registerRetry is the time to the next registration after one was removed.
+	// registerRetry is the least time to the next registration after one was removed.
 	registerRetry = time.Second
 	// secretRetry is the time to the next look at a Secret that can't be used: Secrets aren't watched.
 	secretRetry = 15 * time.Second
@@ -77,10 +77,10 @@ func (p pass) registerBy(ctx context.Context, gh registrar) error {
 			return err
 		}
 	}
-	if err := p.clearName(ctx, gh); err != nil {
-		return err
-	}
 	if p.memory.unstored == nil {
+		if err := p.clearName(ctx, gh); err != nil {
+			return err
+		}
 		jit, err := gh.generate(ctx)
 		switch {
 		case github.IsRunnerExists(err):
@@ -159,7 +159,8 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 			return p.githubOutcome(err)
 		}
 	}
-	return kube.Progress(registerRetry, "registering again: the first registration's configuration was lost")
+	p.memory.refused++
+	return kube.Progress(max(registerRetry, backoff(p.memory.refused)), "registering again: the first registration's configuration was lost")
 }
 
 // readSecret takes the registration's id from the runner's Secret.

@@ -130,3 +130,17 @@ func TestARegistrationWithoutASecretIsRemoved(t *testing.T) {
 		})
 	}
 }
+
+// GitHub says that the runner's name is taken, and shows by no means by what.
+func TestANameThatGitHubDoesNotShowIsAskedForEverMoreSlowly(t *testing.T) {
+	b := newBench(t)
+	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, DropAnswer: true, Status: 502})
+	b.breaks(nothing["an empty list"], githubsim.EndpointFindAgent)
+	b.step(0)
+	for end := b.now.Add(time.Minute); b.now.Before(end); {
+		b.now = b.now.Add(max(time.Millisecond, b.reconcile().RequeueAfter))
+	}
+	if n := b.asked(githubsim.EndpointJITConfig); n > 12 {
+		t.Errorf("%d attempts in a minute", n)
+	}
+}

@@ -67,16 +67,21 @@ type Reconciler struct {
 	Policies Policies
 	// Impersonate gives the clients of service accounts, for what container hooks leave behind.
 	Impersonate Impersonate
-	Now         func() time.Time
+	// Watches restarts the watch of pods when it is silent.
+	Watches Watches
+	Now     func() time.Time
 
 	namespaces sync.Map           // name → UID, and when it was read
 	reads      singleflight.Group // of namespaces
 }
 
 // New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
-func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, cluster string, now func() time.Time) *Reconciler {
-	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Cluster: cluster, Now: now}
+func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, watches Watches, cluster string, now func() time.Time) *Reconciler {
+	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Watches: watches, Cluster: cluster, Now: now}
 }
+
+// Watches restarts the watches of a resource, unless it did so just now.
+type Watches interface{ Restart(resource string) bool }
 
 // Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
 type Sets interface {
@@ -233,7 +238,7 @@ type observation struct {
 func (p pass) observe(startErr error) observation {
 	deadline := v1alpha1.DefaultStartupDeadline
 	if p.pool != nil {
-		deadline = p.Memory.startup(p.poolKey(), p.runner.Spec.Revision, p.pool.Spec.Deadlines.GetStartup())
+		deadline = p.pool.Spec.Deadlines.GetStartup()
 	}
 	seen := *p.runner
 	seen.Status.Job, _ = p.Memory.LastJob(p.runner)
@@ -370,7 +375,7 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 		p.reportFailure(state, startErr)
 	case startErr != nil:
 		return startErr
-	case state.Blocked: // it was, until its pod was created
+	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // whose pod is to be seen by then
 		return kube.Progress(podShown, "%s: %s", state.State, state.Reason)
 	case state.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), "%s: %s", state.State, state.Reason)
@@ -395,7 +400,7 @@ func (p pass) reportFailure(state poolstatus.Assessment, startErr error) {
 	p.Memory.recordFailure(p.poolKey(), Failure{
 		Runner: p.runner.Name, Revision: p.runner.Spec.Revision, Cause: state.Cause, HadJob: p.runner.CurrentJob() != nil, Message: state.Reason,
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
-		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)),
+		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)) && !p.memory.hadPod(),
 	})
 	p.Memory.MarkFailed(key, p.runner.UID, state) // last: the pool counts on its being recorded then
 }

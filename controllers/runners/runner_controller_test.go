@@ -135,7 +135,7 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ci", UID: "n1"}}).WithStatusSubresource(runner).Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
-		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Now: func() time.Time { return b.now },
+		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Watches: restarts{}, Now: func() time.Time { return b.now },
 	}
 	return b
 }
@@ -251,7 +251,7 @@ func TestARunnerWhoseSecretIsAnothers(t *testing.T) {
 				b.Memory.setStoredSecret(client.ObjectKey{Namespace: "ci", Name: "linux"})
 			}
 			b.reconcile()
-			if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved {
+			if s := b.runner().Status; s.State != v1alpha1.RunnerFailed || s.Cause != v1alpha1.CauseRemoved || s.Exit != nil {
 				t.Errorf("%+v", s)
 			}
 			if calls := b.github.Report().Requests[githubsim.EndpointJITConfig]; calls != c.calls {

@@ -24,7 +24,7 @@ func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.As
 	}
 	exit, failed := o.Exit, state.State == v1alpha1.RunnerFailed
 	switch {
-	case exit == nil && p.pod == nil && failed && state.Cause == v1alpha1.CauseRemoved: // before it ran
+	case exit == nil && p.pod == nil && failed && state.Cause == v1alpha1.CauseRemoved && p.memory.hadPod(): // before it ran
 		return &v1alpha1.RunnerExit{Actor: v1alpha1.ActorUnknown, Reason: poolstatus.ReasonDeleted}
 	case exit == nil && !failed, p.pod == nil, o.EndedAt.IsZero(), p.pod.Spec.NodeName == "":
 		return exit

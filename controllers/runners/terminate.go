@@ -22,10 +22,10 @@ func (p pass) terminate(ctx context.Context, reason string) error {
 	if job := p.runner.CurrentJob(); job != nil {
 		message += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
 	if err := p.Memory.end(ctx, p.Client, p.runner, message); err != nil {
 		return err
 	}
+	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
 	return kube.Progress(0, "ended %s", message)
 }
 

@@ -28,6 +28,7 @@ var remedies = map[string]string{
 	v1alpha1.CacheUnavailableReason:      "Raise spec.cache.maxClaims, or set spec.cache.onMissing to StartWithout.",
 	v1alpha1.QuotaExceededReason:         "Raise the namespace's ResourceQuota, or lower spec.scale.max.",
 	v1alpha1.TemplateInvalidReason:       "Correct spec.template: the message names the field.",
+	v1alpha1.RunnerRefusedReason:         "Let Corral create Runners in the namespace: the message says what refuses them.",
 	v1alpha1.SecretRefusedReason:         "Let Corral create Secrets in the namespace: the message says what refuses them.",
 	v1alpha1.ServiceAccountMissingReason: "Create the ServiceAccount, or name another in spec.template.spec.serviceAccountName.",
 	v1alpha1.PolicyPendingReason:         "Fix the policies that fail: until each has answered once, the pool starts no runners and accepts no jobs.",

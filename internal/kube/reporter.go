@@ -277,7 +277,8 @@ func stablePart(c *metav1.Condition) string {
 			return limited
 		}
 		return ""
-	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.QuotaExceededReason:
+	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.QuotaExceededReason,
+		v1alpha1.RunnerRefusedReason, v1alpha1.DeletionRefusedReason:
 		return numbers.ReplaceAllString(message, "")
 	case v1alpha1.PolicyFailedReason:
 		message = tooMuch.ReplaceAllString(message, "")

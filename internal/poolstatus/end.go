@@ -31,9 +31,6 @@ type End struct {
 	JobLost bool
 }
 
-// TemplateToBlame reports whether another pod of the template is likely to end the same way.
-func (e End) TemplateToBlame() bool { return e.Cause.Permanent() }
-
 // Witness is what is known of a runner besides its pod.
 type Witness struct {
 	// Ending is true while Corral ends the runner: it then deletes the pod, or sets a deadline that stops it.

@@ -340,8 +340,8 @@ func TestEndsOfPods(t *testing.T) {
 				pod := observedPod(t, tc.pod...)
 				got := poolstatus.EndOf(pod, tc.with)
 				tc.want.Message = got.Message
-				if got != tc.want || got.TemplateToBlame() != tc.blame {
-					t.Errorf("got %+v, to blame: %t; want %+v", got, got.TemplateToBlame(), tc.want)
+				if got != tc.want || got.Cause.Permanent() != tc.blame {
+					t.Errorf("got %+v, to blame: %t; want %+v", got, got.Cause.Permanent(), tc.want)
 				}
 				reached(t, pod, tc, got)
 			})
@@ -443,7 +443,7 @@ func TestNoExitCodeMovesBlameFromANode(t *testing.T) {
 			{deleted}, {deleted, target("EvictionByEvictionAPI", "x")}, {deleted, target("PreemptionByScheduler", "x")},
 		} {
 			e := poolstatus.EndOf(observedPod(t, append(by, exited(runner, code, "Error", time.Second))...), poolstatus.Witness{})
-			if e.TemplateToBlame() || !e.Cause.IsExternal() {
+			if e.Cause.Permanent() || !e.Cause.IsExternal() {
 				t.Error(fmt.Sprint(code), e)
 			}
 		}

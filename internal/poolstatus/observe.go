@@ -20,10 +20,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Observe gathers what a Runner and its Pod (nil if there is none) tell.
+// Observe gathers what a Runner and its Pod (nil if there is none) tell. deadline is the startup deadline that the pool declares.
 func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now time.Time) Observation {
 	o := Observation{
-		CreatedAt: r.CreationTimestamp.Time, Deadline: deadline,
+		CreatedAt: r.CreationTimestamp.Time, Deadline: r.Spec.StartsWithin(deadline),
 		Expires:     r.CreationTimestamp.Add(RegistrationLife),
 		Job:         r.Status.Job,
 		Terminating: !r.DeletionTimestamp.IsZero(), Deregistered: r.Status.DeregisteredAt != nil,

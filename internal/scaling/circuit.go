@@ -61,17 +61,20 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	return c
 }
 
-// said are the words of Row.
-var said = regexp.MustCompile(`(?s)^(\d{1,9}) runners in a row failed \((\w+): (.*)\)$`)
+// said are the words of Row, and of Rounds without the next try.
+var said = regexp.MustCompile(`(?s)^(\d{1,9}) (?:runners in a row failed|attempts in a row produced no working runner) \((\w+): (.*)\)$`)
 
-// Recall reads the words of a circuit that another process left open, whose last failure was at a time. None of its failures are the template's own,
-// as those were acted on. It is closed if the words are others.
+// Recall reads the words of a circuit, or of failed rounds, that another process left, whose last failure was at a time. None of its failures are
+// the template's own, as those were acted on. It is closed if the words are others.
 func Recall(revision, text string, last time.Time) Circuit {
 	parts := said.FindStringSubmatch(wording.WithoutNextTry(text))
 	if parts == nil {
 		return Circuit{Revision: revision}
 	}
 	n, _ := strconv.Atoi(parts[1]) // 0 of what is no number: closed
+	if cause := v1alpha1.RunnerCause(parts[2]); !cause.Permanent() {
+		return Circuit{Revision: revision, Rounds: Rounds{Count: n, Last: last, Cause: cause, Message: parts[3]}}
+	}
 	return Circuit{Revision: revision, Failures: n, Cause: v1alpha1.RunnerCause(parts[2]), Message: parts[3], First: last, Last: last}
 }
 

@@ -42,6 +42,7 @@ var ranks = map[string]rank{
 	v1alpha1.TemplateInvalidReason:       {Error, "the pod template is refused", 0, ""},
 	v1alpha1.PolicyDeniedReason:          {Error, "policies deny the pod template", 0, ""},
 	v1alpha1.QuotaExceededReason:         {Error, "the quota admits no more runners", 0, ""},
+	v1alpha1.RunnerRefusedReason:         {Error, "the API server refuses new runners", 0, ""},
 	v1alpha1.SecretRefusedReason:         {Error, "the Secrets of registrations are refused", 0, ""},
 	v1alpha1.ServiceAccountMissingReason: {Error, "a ServiceAccount is missing", 0, ""},
 	v1alpha1.CacheUnavailableReason:      {Error, "runners wait for a cache", 0, ""},
