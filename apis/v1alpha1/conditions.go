@@ -16,8 +16,8 @@ const (
 	// TemplateValidCondition is on a RunnerPool: the API server accepts the pod of
 	// the current revision (a dry run, once per revision).
 	TemplateValidCondition = "TemplateValid"
-	// HealthyCondition is on a RunnerPool: False while its runners fail one after the other, for a cause that another attempt won't mend, or
-	// because nodes or others end them before they do well.
+	// HealthyCondition is on a RunnerPool: False while its runners fail one after another for a cause that another attempt does not fix, or
+	// while nodes, users or other controllers end its runners before they work.
 	HealthyCondition = "Healthy"
 	// PolicyCondition is on a RunnerPool: policies allow its template and decided its limits.
 	PolicyCondition = "PolicyAllowed"
@@ -83,11 +83,11 @@ const (
 	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.
 	DrainingReason = "Draining"
-	// DeletionRefusedReason is when the API server refuses to delete a Runner that has ended or that the pool does not need.
+	// DeletionRefusedReason is true while the API server refuses to delete a Runner that has ended or that the pool does not need.
 	DeletionRefusedReason = "DeletionRefused"
 	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
-	// RunnerRefusedReason is true while the API server refuses the Runners of a pool, for another reason than a quota.
+	// RunnerRefusedReason is true while the API server refuses to create the Runners of a pool, for a reason other than a quota.
 	RunnerRefusedReason = "RunnerRefused"
 	// SecretRefusedReason is true while the API server refuses the Secret of a runner's registration.
 	SecretRefusedReason = "SecretRefused"

@@ -38,7 +38,7 @@ func OwnerLabel(cluster, poolUID string) string {
 	return ownerLabelPrefix + hex.EncodeToString(sum[:4])
 }
 
-// IsOwnerLabel says whether a label on GitHub tells whose a runner is. GitHub's labels are the same in any case.
+// IsOwnerLabel reports whether a label on GitHub identifies the pool that owns a runner. Like GitHub, it ignores case.
 func IsOwnerLabel(label string) bool {
 	return strings.HasPrefix(strings.ToLower(label), ownerLabelPrefix)
 }

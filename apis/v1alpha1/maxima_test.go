@@ -89,7 +89,7 @@ func TestPatternsWithoutAnEndAreNoBounds(t *testing.T) {
 	}
 }
 
-// Nobody may declare what the controller knows its own runners by.
+// No definition may use the label prefix by which the controller recognizes its own runners.
 func TestReservedLabelsAreRefused(t *testing.T) {
 	pool := readCRDs(t)[slices.IndexFunc(readCRDs(t), func(c crd) bool { return c.kind == "RunnerPool" })]
 	mark := v1alpha1.OwnerLabel("cluster", "p1")

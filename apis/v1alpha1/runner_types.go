@@ -53,7 +53,7 @@ type RunnerSpec struct {
 	// +kubebuilder:validation:MaxLength=4096
 	WorkFolder string `json:"workFolder,omitempty"`
 
-	// startupDeadline is how long the runner may take to start, if that is longer than its pool declares: earlier runners did not start in time.
+	// startupDeadline is how long the runner may take to start. It is set if earlier runners did not start within the deadline that the pool declares.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
@@ -144,7 +144,8 @@ const (
 // IsExternal reports whether the runner's node or someone else ended the runner: neither it nor its template is to blame.
 func (c RunnerCause) IsExternal() bool { return c == CauseNode || c == CauseRemoved }
 
-// Permanent says whether another attempt is likely to end the same way: the template, the image, credentials or other configuration is to blame.
+// Permanent reports whether another attempt is likely to fail in the same way, because of the template, the image, the credentials or other
+// configuration.
 func (c RunnerCause) Permanent() bool {
 	switch c {
 	case CauseRefused, CauseImagePull, CauseConfig, CauseCrash, CauseOutdated, CauseNeverConnected:
@@ -270,14 +271,14 @@ const (
 
 // RunnerExit is how a runner's pod and container ended, and what the container said last.
 type RunnerExit struct {
-	// actor that ended it.
+	// actor is who ended the runner.
 	// +optional
 	Actor RunnerActor `json:"actor,omitempty"`
 
-	// code that the container exited with; 0 as well if it never began, or goes on while its pod is being removed.
+	// code is the container's exit code. It is also 0 if the container never started, or still runs while its pod is being removed.
 	Code int32 `json:"code"`
 
-	// reason that Kubernetes gives for the end of the pod, such as Evicted, or else for that of the container, such as OOMKilled.
+	// reason is Kubernetes' reason for the end of the pod, such as Evicted, or else for the end of the container, such as OOMKilled.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 

@@ -57,7 +57,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 			"create", d.plan.Create, "drain", len(ends), "announce", d.plan.Announce, "reason", d.plan.Reason)
 	}
 	endErr := o.memory.health.undeleted.err
-	if isDue := o.now.Sub(o.memory.health.undeleted.at) >= endRetry; isDue || len(ends)+len(o.health.failed) == 0 {
+	if isDue := o.now.Sub(o.memory.health.undeleted.at) >= runners.EndRetry; isDue || len(ends)+len(o.health.failed) == 0 {
 		endErr = errors.Join(r.drain(ctx, o, d), r.endFailed(ctx, o))
 	}
 	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -57,9 +58,6 @@ func describeHeld(held []*v1alpha1.Runner) string {
 	return strings.Join(parts, ", ") + "; they have ended and do not count; the controller that added the finalizer must remove it"
 }
 
-// endRetry is the time to the next attempt to end runners after the API server refused it.
-const endRetry = 15 * time.Second
-
 // undeleted records when and why the API server refused to end runners that a pool does not need; the zero value for never.
 type undeleted struct {
 	at  time.Time
@@ -71,7 +69,7 @@ func (u undeleted) after(o observation, err error) undeleted {
 	switch {
 	case kube.ReasonOf(err, "") != v1alpha1.DeletionRefusedReason:
 		return undeleted{}
-	case o.now.Sub(u.at) < endRetry:
+	case o.now.Sub(u.at) < runners.EndRetry:
 		return u
 	}
 	return undeleted{o.now, err}

@@ -156,7 +156,7 @@ func TestARunnerThatMayNotBeTerminatedIsNotReportedAsEnded(t *testing.T) {
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("frozen"))
 	}})
-	b.passes(3, endRetry)
+	b.passes(3, EndRetry)
 	for range len(b.events) {
 		if e := <-b.events; strings.Contains(e, terminatedEvent) {
 			t.Error(e)

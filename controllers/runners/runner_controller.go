@@ -426,8 +426,8 @@ func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) e
 	return err
 }
 
-// endRetry is the least time between two attempts to delete a Runner if the API server refuses that.
-const endRetry = 15 * time.Second
+// EndRetry is the least time between two attempts to delete a Runner if the API server refuses that.
+const EndRetry = 15 * time.Second
 
 // deleteRunner is End, and reports whether the runner is being deleted now; false if it is gone.
 func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
@@ -437,7 +437,7 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 	}
 	err = c.Delete(ctx, r.DeepCopy(), only)
 	if kube.IsRefused(err) {
-		return false, kube.Wait(v1alpha1.DeletionRefusedReason, wait.Jitter(endRetry, 1), "ending runner %s: %w", r.Name, err)
+		return false, kube.Wait(v1alpha1.DeletionRefusedReason, wait.Jitter(EndRetry, 1), "ending runner %s: %w", r.Name, err)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("ending runner %s: %w", r.Name, err)
