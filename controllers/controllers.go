@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -130,7 +131,8 @@ const evaluators = 2
 
 // shared is what several controllers use.
 type shared struct {
-	now func() time.Time // the API server's clock
+	now   func() time.Time // the API server's clock
+	guard func(http.RoundTripper) http.RoundTripper
 
 	report, ofPools, ofRunners, ofSets kube.Reporter
 
@@ -155,7 +157,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	}
 	s := shared{
 		report: report, ofPools: report, ofRunners: report, ofSets: report, live: mgr.GetAPIReader(),
-		now: now, engine: policies.NewEngine(now), connections: github.NewConnections(now),
+		now: now, guard: mgr.lease.guard, engine: policies.NewEngine(now), connections: github.NewConnections(now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: now},
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
@@ -179,7 +181,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 
 // gitHub returns the options of all clients of GitHub.
 func (s shared) gitHub(o Options) github.Options {
-	return github.Options{Version: o.Version, Now: s.now}
+	return github.Options{Version: o.Version, Now: s.now, Guard: s.guard}
 }
 
 // All adds every controller to the manager: one line each.
