@@ -63,11 +63,11 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 // The leader's process is suspended for longer than its lease while GitHub registers a runner. Meanwhile another leader ends that runner. When the
 // first process resumes, it gets GitHub's answer, and must not create the pod.
 func TestALeaderThatWasSuspendedWritesNothing(t *testing.T) {
-	const namespace = "suspended"
+	const namespace = "zombie"
 	w := newStory(t, namespace)
 	w.flags = slices.DeleteFunc(w.flags, func(flag string) bool { return flag == "--leader-elect=false" })
 	w.elect(t, namespace+"-lease")
-	must(t, w.Connect(t.Context(), namespace, "acme", "suspended-org"))
+	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	args := []string{"--leader-election-lease-duration=15s", "--leader-election-renew-deadline=12s"}
 	first := w.start(t, args...)
 	answer := w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, HoldAnswer: true})
