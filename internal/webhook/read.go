@@ -88,9 +88,13 @@ func reuse(b *bytes.Buffer) {
 }
 
 // read takes the body in and shows that one of the secrets signed it. Large bodies of events that aren't used
-// are only looked at, not kept: then the body is nil.
-func (s *Server) read(d *delivery, from *arrival, secrets [][]byte) (*bytes.Buffer, answer) {
+// are only looked at, not kept: then the body is nil. If there are no secrets, it answers as if the signature were another, and only the log is
+// told why.
+func (s *Server) read(d *delivery, from *arrival, secrets [][]byte, why error) (*bytes.Buffer, answer) {
 	size := d.ContentLength
+	if why != nil {
+		secrets = nil
+	}
 	var body *bytes.Buffer
 	if size <= smallBody || IsDecoded(d.event) {
 		body = bufferFor(size)
@@ -111,7 +115,11 @@ func (s *Server) read(d *delivery, from *arrival, secrets [][]byte) (*bytes.Buff
 		return body, answer{}
 	}
 	reuse(body)
-	return nil, answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
+	a := answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
+	if why != nil {
+		a.result, a.cause = unknown, why.Error()
+	}
+	return nil, a
 }
 
 // keys returns what a body is compared with: two secrets, whatever a connection has, so that the time that it takes doesn't tell whether there

@@ -170,17 +170,11 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	arrival := s.intake.begin(d, http.NewResponseController(w).SetReadDeadline)
 	defer arrival.leave()
 	secrets, err := s.Secrets.Of(d.Context(), d.connection, false)
-	hidden := errors.Is(err, ErrUnknownConnection) || errors.Is(err, ErrNoSecret)
-	if hidden {
-		secrets = nil
-	} else if err != nil {
+	if err != nil && !isHidden(err) {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
 	}
-	body, a := s.read(d, arrival, secrets)
+	body, a := s.read(d, arrival, secrets, err)
 	if a.status != 0 {
-		if hidden && a.result == forged { // the sender isn't told whether there is such a connection
-			a.result, a.cause = unknown, err.Error()
-		}
 		s.noteWrong(d, a)
 		return a
 	}
@@ -195,6 +189,11 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		reuse(body)
 	}
 	return a
+}
+
+// isHidden reports whether senders aren't told that a connection has no secret, or isn't there.
+func isHidden(err error) bool {
+	return errors.Is(err, ErrUnknownConnection) || errors.Is(err, ErrNoSecret)
 }
 
 // noteWrong remembers that an event of a connection that there is isn't signed with its secret.

@@ -79,7 +79,7 @@ func (s *sources) admit(d *delivery) (release func(), a answer) {
 		large = min(d.ContentLength, MaxBody)
 	}
 	if paced && slots.Acquire(ctx, 1) == nil {
-		if here.large.Acquire(ctx, large) == nil {
+		if large == 0 || here.large.Acquire(ctx, large) == nil { // small ones don't wait in line with large ones
 			return func() {
 				here.large.Release(large)
 				slots.Release(1)
