@@ -123,12 +123,6 @@ const (
 	statusRate = 25
 )
 
-// compilers is how many child processes compile at once: each may take a gigabyte.
-const compilers = 2
-
-// evaluators is how many child processes evaluate policies at once, beside as many that are slow and a spare one: each may take 350 MB.
-const evaluators = 2
-
 // shared is what several controllers use.
 type shared struct {
 	now   func() time.Time // the API server's clock
@@ -256,7 +250,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 		return err
 	}
 	source := sources.New(s.report, s.live, s.accounts.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
-		Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent,
+		Concurrent: min(o.Others, sourceWorkers), JitterPercent: o.Sources.JitterPercent,
 		DefaultServiceAccount: o.Sources.DefaultServiceAccount, CrossNamespace: !o.Sources.NoCrossNamespaceRefs,
 	})
 	if o.Sources.PostStatus {
