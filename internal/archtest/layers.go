@@ -20,7 +20,7 @@ var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
 // Layers, each above the ones that it may import.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wallclock", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec",
@@ -32,5 +32,5 @@ var (
 		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",
 	}, "talk to one thing each, or order who does next; no decisions"}
 	Commands = Layer{"command line", []string{"internal/cli", "internal/conformance", "internal/report"}, "flags and output; `cmd/corral` wires them"}
-	Tests    = Layer{"tests", []string{"internal/archtest", "internal/helmchart"}, "only tests and generators import them"}
+	Tests    = Layer{"tests", []string{"internal/archtest"}, "only tests and generators import them"}
 )
