@@ -367,9 +367,6 @@ func (s *PoolSourceSpec) GetDeletionPolicy() DeletionPolicy {
 // GetMode returns what must be signed.
 func (v *GitVerification) GetMode() GitVerifyMode { return cmp.Or(v.Mode, VerifyHEAD) }
 
-// GetDependsOn returns what must be ready first; Flux's helpers ask for it.
-func (s *PoolSource) GetDependsOn() []meta.NamespacedObjectReference { return s.Spec.DependsOn }
-
 // GetRef returns the reference to check out.
 func (g *GitSource) GetRef() GitReference {
 	return ptr.Deref(g.Ref, GitReference{Branch: DefaultGitBranch})
