@@ -42,11 +42,10 @@ type PoolSourceSpec struct {
 	// +optional
 	SourceRef *SourceReference `json:"sourceRef,omitempty"`
 
-	// dependsOn names PoolSources that must be ready, and have applied what they hold now, before this one is applied. readyExpr, if
-	// set, is asked in CEL instead, with self and dep.
+	// dependsOn names PoolSources that must be ready, and have applied what they hold now, before this one is applied.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
-	DependsOn []meta.DependencyReference `json:"dependsOn,omitempty"`
+	DependsOn []meta.NamespacedObjectReference `json:"dependsOn,omitempty"`
 
 	// serviceAccountName in the source's namespace whose rights everything is applied and pruned with, instead of the controller's.
 	// Default: that of --default-service-account, or else the controller's own.
@@ -367,9 +366,6 @@ func (s *PoolSourceSpec) GetDeletionPolicy() DeletionPolicy {
 
 // GetMode returns what must be signed.
 func (v *GitVerification) GetMode() GitVerifyMode { return cmp.Or(v.Mode, VerifyHEAD) }
-
-// GetDependsOn returns what must be ready first; Flux's helpers ask for it.
-func (s *PoolSource) GetDependsOn() []meta.DependencyReference { return s.Spec.DependsOn }
 
 // GetRef returns the reference to check out.
 func (g *GitSource) GetRef() GitReference {

@@ -1824,7 +1824,7 @@ func (in *PoolSourceSpec) DeepCopyInto(out *PoolSourceSpec) {
 	}
 	if in.DependsOn != nil {
 		in, out := &in.DependsOn, &out.DependsOn
-		*out = make([]meta.DependencyReference, len(*in))
+		*out = make([]meta.NamespacedObjectReference, len(*in))
 		copy(*out, *in)
 	}
 	if in.CommitStatus != nil {

@@ -93,11 +93,7 @@ func scalingInput(o observation) scaling.Input {
 	in := scaling.Input{
 		Suspended: o.pool.Spec.Suspend || o.registration.moving || o.denied != nil,
 		Jobs:      o.demand.accepted, IdleReason: o.scale.idleReason, Holds: o.health.holds, Now: o.now,
-		Demand: scaling.Demand{
-			Known: o.demand.Known, Keep: o.demand.Keep, Jobs: o.demand.Jobs, Reason: o.demand.Reason,
-			Total: o.demand.Total, TotalReason: o.demand.TotalReason, Offered: o.demand.offered,
-		},
-		Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
+		Demand: o.demand.Demand, Offered: o.demand.offered, Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
 	}
 	switch {
 	case o.denied != nil:

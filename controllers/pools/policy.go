@@ -182,9 +182,7 @@ func (r *Reconciler) askUpdate(ctx context.Context, o observation) updateLimits 
 	if len(answer.Failures) > 0 {
 		return updateLimits{failures: answer.Failures, hold: "policies can't be asked: " + describe(answer.Failures)}
 	}
-	u := updateLimits{asked: asked, until: waitUntil(answer.Until, o.now), answer: rollout.Bounds{
-		Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
-	}}
+	u := updateLimits{asked: asked, until: waitUntil(answer.Until, o.now), answer: answer.Bounds}
 	if answer.Hold {
 		u.hold = cmp.Or(reasons(answer.Reasons), "held by policies")
 	}
@@ -210,13 +208,11 @@ func reasons(list []policy.UpdateReason) string {
 
 // question is what corral.scaling is asked about the pool.
 func (r *Reconciler) question(o observation) policy.ScalingInput {
-	c, facts := o.counts, o.policies.facts
+	facts := o.policies.facts
 	facts.Scale = o.scale.Scale
 	return policy.ScalingInput{
 		Pool: facts, Jobs: o.demand.Jobs, Now: o.now.UnixNano(), Zone: cmp.Or(r.Zone, "UTC"),
-		Runners: policy.Runners{
-			Total: c.Total, Pending: c.Pending, Idle: c.Idle, Busy: c.Busy, Finished: c.Finished, Failed: c.Failed, Outdated: c.Outdated,
-		},
+		Runners: policy.Runners(o.counts),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,8 +60,7 @@ func (p *pass) sameNamespace(field, namespace string) error {
 
 // depend waits until what spec.dependsOn names is ready.
 func (p *pass) depend(ctx context.Context, revision string) error {
-	for i := range p.source.Spec.DependsOn {
-		dependency := &p.source.Spec.DependsOn[i]
+	for i, dependency := range p.source.Spec.DependsOn {
 		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, p.source), Name: dependency.Name}
 		if key == client.ObjectKeyFromObject(p.source) {
 			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn[%d] names the source itself", i)
@@ -75,10 +73,7 @@ func (p *pass) depend(ctx context.Context, revision string) error {
 		if err != nil {
 			return fmt.Errorf("reading PoolSource %s: %w", key, err)
 		}
-		why, passes, err := p.unready(ctx, revision, fmt.Sprintf("spec.dependsOn[%d].readyExpr", i), dependency, on)
-		if err != nil {
-			return err
-		}
+		why, passes := p.unready(revision, on)
 		if why == "" || passes && p.isSettled(revision) {
 			continue
 		}
@@ -102,20 +97,16 @@ func (p *pass) dependencyRetry() time.Duration {
 }
 
 // unready says what is missing of a dependency; it is empty if nothing is. It passes by itself if the dependency is on its way.
-func (p *pass) unready(ctx context.Context, revision, field string, dependency *meta.DependencyReference, on *v1alpha1.PoolSource) (why string, passes bool, err error) {
-	if dependency.ReadyExpr != "" {
-		why, err = p.unreadyByExpression(ctx, field, dependency.ReadyExpr, on)
-		return why, false, err
-	}
+func (p *pass) unready(revision string, on *v1alpha1.PoolSource) (why string, passes bool) {
 	switch {
 	case on.Status.ObservedGeneration != on.Generation:
-		return "has changed and was not looked at since", true, nil
+		return "has changed and was not looked at since", true
 	case !conditions.IsReady(on):
-		return "is not ready: " + wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition), nil
+		return "is not ready: " + wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition)
 	case p.isTwin(on) && on.Status.LastAppliedRevision != revision:
-		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", revision), true, nil
+		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", revision), true
 	}
-	return "", false, nil
+	return "", false
 }
 
 // isSettled reports whether the revision is applied already: that a dependency goes on is no reason to look unready.

@@ -252,7 +252,7 @@ func TestOtherNamespacesAreRefusedUnlessAllowed(t *testing.T) {
 	elsewhere.Namespace = "platform"
 	named := ofFlux(func(s *v1alpha1.PoolSource) { s.Spec.SourceRef.Namespace = "platform" })
 	depends := us(func(s *v1alpha1.PoolSource) {
-		s.Spec.DependsOn = []fluxmeta.DependencyReference{{Name: "base"}, {Namespace: "platform", Name: "base"}}
+		s.Spec.DependsOn = []fluxmeta.NamespacedObjectReference{{Name: "base"}, {Namespace: "platform", Name: "base"}}
 	})
 	t.Run("a source of Flux", func(t *testing.T) {
 		w := newFluxWorld(t, elsewhere, named)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/corral-dev/corral/internal/helmchart"
+	"github.com/corral-dev/corral/hack/helmchart"
 )
 
 // ofHelm are labels that speak of the tool that installs.

@@ -37,7 +37,7 @@ var maxima = map[string]maximum{
 	".matchExpressions[].values": {maxItems, 64}, ".matchExpressions[].values[]": {maxLength, 63},
 	".resources.requireRequests[]": {maxLength, 317}, ".resources.requireLimits[]": {maxLength, 317},
 	"spec.modules.*": {maxLength, v1alpha1.MaxPolicyBytes}, "spec.tags.*": {maxLength, 4096},
-	"spec.dependsOn[].name": {maxLength, 253}, "spec.dependsOn[].namespace": {maxLength, 63}, "spec.dependsOn[].readyExpr": {maxLength, 4096},
+	"spec.dependsOn[].name": {maxLength, 253}, "spec.dependsOn[].namespace": {maxLength, 63},
 	"status.conditions": {maxItems, 32}, "status.inventory.entries": {maxItems, 32768}, // more than etcd keeps in an object
 }
 

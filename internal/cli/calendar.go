@@ -17,7 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -190,7 +190,7 @@ func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, a
 
 // place is where the clock is that times are told by.
 func (o *calendarOptions) place(p declaredPool) *time.Location {
-	place, err := wallclock.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
+	place, err := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
 	if err != nil {
 		return time.UTC // both were checked
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/worker"
+	"github.com/corral-dev/corral/test/inprocess"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ type outcome struct {
 // corral runs one command in folder, which compiles and asks policies in this process.
 func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
-	return runIn(worker.InProcess(t.Context()), t, folder, args...)
+	return runIn(WithEngines(t.Context(), inprocess.Compiler{}, &inprocess.Evaluator{}), t, folder, args...)
 }
 
 // withChildren runs one command in folder, which does what has limits in children, as users have it.

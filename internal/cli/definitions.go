@@ -11,14 +11,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
-	"github.com/corral-dev/corral/internal/worker"
 )
 
 // definitions says which definitions a command works on.
@@ -41,7 +39,7 @@ type compiled struct {
 	// root is the folder that the names of modules are relative to; path is the folder
 	// that was asked for, relative to it, with slashes.
 	root, path string
-	compiler   *worker.Compiler
+	compiler   Compiler
 	// uncommitted says what was read that a source would not have; nothing while there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
 }
@@ -60,7 +58,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	compiler, err := worker.NewCompiler(1, compileLimits())
+	compiler, err := newCompiler(ctx, 1)
 	if err != nil {
 		return compiled{}, err
 	}
@@ -75,13 +73,6 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	return c, err
 }
 
-// compileLimits are those of the controller, in less time by the clock: somebody waits, and Argo CD for 90 s at most.
-func compileLimits() worker.Limits {
-	limits := worker.DefaultLimits()
-	limits.Wall = time.Minute
-	return limits
-}
-
 // tree is a tree of definitions.
 type tree struct {
 	fsys fs.FS
@@ -90,7 +81,7 @@ type tree struct {
 }
 
 // compileTree compiles a tree in a child process, and names its files relative to the current folder.
-func compileTree(ctx context.Context, compiler *worker.Compiler, t tree, options compile.Options) (compiled, error) {
+func compileTree(ctx context.Context, compiler Compiler, t tree, options compile.Options) (compiled, error) {
 	options.Path = t.path
 	result, err := compiler.Compile(ctx, t.fsys, options)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
-	"github.com/corral-dev/corral/internal/worker"
 )
 
 const (
@@ -93,7 +92,7 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 		p.loaded, diagnostics = policy.Load(p.source)
 		return p.translate(diagnostics), nil
 	}
-	rules, err := o.rules()
+	rules, err := o.rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +198,7 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 
 // policyLoader reads policies that a command is given by path.
 type policyLoader struct {
-	compiler  *worker.Compiler
+	compiler  Compiler
 	namespace string
 }
 

@@ -23,7 +23,6 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/review"
-	"github.com/corral-dev/corral/internal/worker"
 )
 
 const (
@@ -54,7 +53,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	}
 	defer base.close()
 	defer head.close()
-	compiler, err := worker.NewCompiler(2, compileLimits())
+	compiler, err := newCompiler(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +204,7 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 }
 
 // policiesAbove are the policies of the closest folder policies above the definitions, in their module; none if there are none.
-func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler *worker.Compiler) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler Compiler) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
 		beside := path.Join(folder, "policies")

@@ -543,7 +543,7 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := &counting{}
-	if asked.Asker, err = o.policies.rules(); err != nil {
+	if asked.Asker, err = o.policies.rules(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, side := range []*review.Side{&in.Base, &in.Head} {

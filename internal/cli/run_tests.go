@@ -174,7 +174,7 @@ func (r *testReport) run(ctx context.Context, w *workspace, only *regexp.Regexp)
 
 // runRego runs the Rego tests of one policy.
 func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOptions, lines *coverage) error {
-	rules, err := o.rules()
+	rules, err := o.rules(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,19 +28,27 @@ type policyOptions struct {
 	timeout   time.Duration
 	// record what rules are asked.
 	record bool
-	// rules has the policies that somebody wrote, in a child process.
-	rules func() (*worker.Evaluator, error)
+	// child evaluates policies that users wrote in a child process.
+	child func() (*worker.Evaluator, error)
 }
 
 func newPolicyOptions() *policyOptions {
 	o := &policyOptions{timeout: defaultTimeout}
-	o.rules = sync.OnceValues(func() (*worker.Evaluator, error) {
+	o.child = sync.OnceValues(func() (*worker.Evaluator, error) {
 		limits := worker.DefaultEvaluatorLimits()
 		limits.Ask.Usual, limits.Load.Usual = 0, 0 // somebody waits
 		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
 		return worker.NewEvaluator(1, limits)
 	})
 	return o
+}
+
+// rules returns the evaluator of the context, or a child process.
+func (o *policyOptions) rules(ctx context.Context) (Evaluator, error) {
+	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
+		return given.evaluator, nil
+	}
+	return o.child()
 }
 
 func bindPolicyOptions(c *cobra.Command) *policyOptions {

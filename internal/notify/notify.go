@@ -6,13 +6,11 @@
 package notify
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -21,6 +19,7 @@ import (
 	"time"
 
 	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/internal/meter"
+	"github.com/corral-dev/corral/internal/neterr"
 	"github.com/corral-dev/corral/internal/share"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -39,12 +39,10 @@ const (
 	queueLength = 1000
 	// timeout of one attempt, as in Flux's own controllers.
 	timeout = 5 * time.Second
-	// attempts at one event at most.
-	attempts = 3
+	// retries of one event at most.
+	retries = 2
 	// maxMessage bounds a message, in bytes: notification-controller takes 39,000 characters.
 	maxMessage = 39_000
-	// maxAnswer bounds what is read of an answer, in bytes, so that its connection is used again.
-	maxAnswer = 4 << 10
 	// controllerName is what events are reported as.
 	controllerName = "corral"
 )
@@ -74,14 +72,14 @@ type Options struct {
 	Instance string
 	// Now is the clock that stamps events.
 	Now func() time.Time
-	// Backoff is the time to the second attempt, and doubles with each. Default: 1s.
+	// Backoff is the time before the first retry. The second retry waits twice as long. Default: 1s.
 	Backoff time.Duration
 }
 
 // Poster posts events one after the other: those of a namespace in the order in which they came, and one of each namespace in turn.
 type Poster struct {
 	options Options
-	client  *http.Client
+	client  *retryablehttp.Client
 
 	mu      sync.Mutex
 	queue   *share.Map[*eventv1.Event, struct{}]
@@ -98,9 +96,21 @@ func New(o Options) (*Poster, error) {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Poster{
 		options: o, waiting: make(chan struct{}, 1),
-		queue:  share.New[*eventv1.Event, struct{}](queueLength, func(string, *eventv1.Event) { posts.WithLabelValues(leftOut).Inc() }),
-		client: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: timeout, CheckRedirect: stay},
+		queue: share.New[*eventv1.Event, struct{}](queueLength, func(string, *eventv1.Event) { posts.WithLabelValues(leftOut).Inc() }),
+		client: &retryablehttp.Client{
+			HTTPClient: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: timeout, CheckRedirect: stay},
+			CheckRetry: retriesFaults, RetryMax: retries, ErrorHandler: retryablehttp.PassthroughErrorHandler,
+			Backoff: retryablehttp.LinearJitterBackoff, RetryWaitMin: o.Backoff, RetryWaitMax: o.Backoff, // it ignores Retry-After: other events wait
+		},
 	}, nil
+}
+
+// retriesFaults is the policy of retryablehttp, except that notification-controller answers 429 to an event that it already has.
+func retriesFaults(ctx context.Context, response *http.Response, err error) (bool, error) {
+	if response != nil && response.StatusCode == http.StatusTooManyRequests {
+		return false, nil
+	}
+	return retryablehttp.ErrorPropagatedRetryPolicy(ctx, response, err)
 }
 
 // Notify has an event posted later. The type is one of corev1.EventType…; metadata has keys with our group before a slash. Objects without a
@@ -171,48 +181,27 @@ func (p *Poster) next() *eventv1.Event {
 	return event
 }
 
-// deliver posts an event, a few times if the receiver can't be reached or is at fault.
+// deliver posts an event, and retries if the receiver can't be reached or has a fault.
 func (p *Poster) deliver(ctx context.Context, event *eventv1.Event) (result string, err error) {
 	body, err := json.Marshal(event)
 	if err != nil {
 		return failed, fmt.Errorf("encoding an event: %w", err)
 	}
-	wait := p.options.Backoff
-	for attempt := 1; ; attempt++ {
-		status, err := p.post(ctx, body)
-		switch {
-		case err == nil && status/100 == 2:
-			return sent, nil
-		case status == http.StatusTooManyRequests:
-			return duplicate, nil
-		case err == nil && status < http.StatusInternalServerError:
-			return failed, fmt.Errorf("the receiver answers with status %d", status)
-		case err == nil:
-			err = fmt.Errorf("the receiver answers with status %d", status)
-		}
-		if attempt == attempts {
-			return failed, err
-		}
-		select {
-		case <-ctx.Done():
-			return failed, ctx.Err()
-		case <-time.After(wait):
-		}
-		wait *= 2
-	}
-}
-
-func (p *Poster) post(ctx context.Context, body []byte) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.options.URL, bytes.NewReader(body))
+	request, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, p.options.URL, body)
 	if err != nil {
-		return 0, err
+		return failed, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := p.client.Do(request)
-	if err != nil {
-		return 0, err
+	if response == nil {
+		return failed, errors.New(neterr.NoAnswer(err)) // without the address, which may hold a secret
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
-	return response.StatusCode, err
+	switch {
+	case response.StatusCode/100 == 2:
+		return sent, nil
+	case response.StatusCode == http.StatusTooManyRequests:
+		return duplicate, nil
+	}
+	return failed, fmt.Errorf("the receiver answers with status %d", response.StatusCode)
 }

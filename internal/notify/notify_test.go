@@ -13,12 +13,14 @@ import (
 	"time"
 
 	eventv1 "github.com/fluxcd/pkg/apis/event/v1beta1"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/notify"
@@ -50,6 +52,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case status = <-r.answers:
 	default:
 	}
+	w.Header().Set("Retry-After", "3600") // must not hold up other events
 	w.WriteHeader(status)
 	r.posts <- p
 }
@@ -238,6 +241,29 @@ func TestWhatHasNoNamespaceIsLeftOut(t *testing.T) {
 	}
 	if got := r.next(t); got.event.InvolvedObject.Kind != "PoolSource" {
 		t.Errorf("posted %v", got.event.InvolvedObject)
+	}
+}
+
+// Receivers such as chats have their secret in the address.
+func TestLogsHoldNoAddress(t *testing.T) {
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	t.Cleanup(broken.Close)
+	for name, host := range map[string]string{"no answer": "127.0.0.1:1", "a fault": strings.TrimPrefix(broken.URL, "http://")} {
+		t.Run(name, func(t *testing.T) {
+			p := poster(t, "http://user:s3cret@"+host+"/hook/s3cret?token=s3cret")
+			logged := make(chan string, 1)
+			ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), funcr.New(func(_, line string) { logged <- line }, funcr.Options{})))
+			done := make(chan error, 1)
+			go func() { done <- p.Start(ctx) }()
+			p.Notify(source(), corev1.EventTypeNormal, "Succeeded", "fine", nil)
+			if line := <-logged; strings.Contains(line, "s3cret") || !strings.Contains(line, "Succeeded") {
+				t.Errorf("logged %s", line)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
@@ -34,7 +34,7 @@ func checkSource(s *Source, d *diagnostics) {
 	}
 	checkNames(s.Data, "spec.data", d)
 	if s.Library != nil && s.Library.Hours != nil {
-		if _, err := wallclock.Location(s.Library.Hours.Zone); err != nil {
+		if _, err := schedule.Location(s.Library.Hours.Zone); err != nil {
 			d.add(nil, "spec.library.hours.zone: %v", err)
 		}
 	}

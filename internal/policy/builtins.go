@@ -13,7 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/types"
 
-	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/schedule"
 )
 
 // The functions of Corral that rules may call, beside OPA's.
@@ -50,7 +50,7 @@ func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.
 	if !ok {
 		return errors.New("now is a whole number of nanoseconds")
 	}
-	location, err := wallclock.Location(string(operands[1].Value.(ast.String)))
+	location, err := schedule.Location(string(operands[1].Value.(ast.String)))
 	if err != nil {
 		return err
 	}
@@ -58,13 +58,13 @@ func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.
 	if !ok {
 		return fmt.Errorf("windows are an array, not %s", ast.ValueName(operands[2].Value))
 	}
-	windows := make([]wallclock.Window, list.Len())
+	windows := make([]window, list.Len())
 	for i := range windows {
 		if windows[i], err = windowOf(list.Elem(i).Value); err != nil {
 			return fmt.Errorf("window %d: %w", i, err)
 		}
 	}
-	open, until := wallclock.At(time.Unix(0, now).In(location), windows)
+	open, until := windowsAt(time.Unix(0, now).In(location), windows)
 	state := ast.NewObject([2]*ast.Term{ast.InternedTerm("open"), ast.InternedTerm(open)})
 	if !until.IsZero() {
 		state.Insert(ast.InternedTerm("until"), ast.NewTerm(ast.Number(strconv.FormatInt(until.UnixNano(), 10))))
@@ -79,22 +79,22 @@ var weekdays = map[ast.String]time.Weekday{
 
 var daysKey, fromKey, toKey = ast.StringTerm("days"), ast.StringTerm("from"), ast.StringTerm("to")
 
-func windowOf(v ast.Value) (wallclock.Window, error) {
+func windowOf(v ast.Value) (window, error) {
 	o, ok := v.(ast.Object)
 	if !ok {
-		return wallclock.Window{}, fmt.Errorf("it is an object, not %s", ast.ValueName(v))
+		return window{}, fmt.Errorf("it is an object, not %s", ast.ValueName(v))
 	}
-	var w wallclock.Window
+	var w window
 	var err error
-	if w.From, err = minutesOf(o.Get(fromKey)); err != nil {
+	if w.from, err = minutesOf(o.Get(fromKey)); err != nil {
 		return w, fmt.Errorf("from: %w", err)
 	}
-	if w.To, err = minutesOf(o.Get(toKey)); err != nil {
+	if w.to, err = minutesOf(o.Get(toKey)); err != nil {
 		return w, fmt.Errorf("to: %w", err)
 	}
 	days := o.Get(daysKey)
 	if days == nil {
-		w.Days = wallclock.EveryDay()
+		w.days = everyDay
 		return w, nil
 	}
 	list, ok := days.Value.(*ast.Array)
@@ -107,7 +107,7 @@ func windowOf(v ast.Value) (wallclock.Window, error) {
 		if !known {
 			return w, fmt.Errorf("days: %s is no weekday: use Monday to Sunday", list.Elem(i))
 		}
-		w.Days[day] = true
+		w.days[day] = true
 	}
 	return w, nil
 }
@@ -121,7 +121,7 @@ func minutesOf(t *ast.Term) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("it is HH:MM, not %s", clean(t.String()))
 	}
-	return wallclock.Minutes(string(text))
+	return schedule.Minutes(string(text))
 }
 
 // textOf is a string, or nothing.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/rollout"
 )
 
 // Failure is why a policy could not be asked, or gave an answer that is none. A decision
@@ -83,10 +84,8 @@ type Update struct {
 	Digest string
 	// Hold is true when the update may not go on.
 	Hold bool
-	// Strategy, as declared or more careful.
-	Strategy v1alpha1.UpdateStrategy
-	// MaxSurge, MaxUnavailable and Canary in runners; a Canary of 0 is none.
-	MaxSurge, MaxUnavailable, Canary int32
+	// Bounds as declared or more careful. Policies don't see the pause of a canary.
+	rollout.Bounds
 	// Until is when it should be decided again; the zero time for never.
 	Until time.Time
 	// Reasons of the rules that bound it, sorted.

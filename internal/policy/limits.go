@@ -7,7 +7,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
-	"github.com/corral-dev/corral/internal/wallclock"
+	"github.com/corral-dev/corral/internal/schedule"
 )
 
 // zoned are the builtins that take a time as [ns, zone].
@@ -21,7 +21,7 @@ func init() {
 		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, result func(*ast.Term) error) error {
 			for _, operand := range operands {
 				if at, ok := operand.Value.(*ast.Array); ok && at.Len() > 1 && at.Elem(1).Equal(localZone) {
-					return wallclock.ErrLocal
+					return schedule.ErrLocal
 				}
 			}
 			return original(ctx, operands, result)

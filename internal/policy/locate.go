@@ -20,8 +20,6 @@ type origin struct {
 	promise                            *promise
 	rule                               v1alpha1.RuleReference
 	title, code, severity, remediation string
-	// own is false for rules of the built-in library.
-	own bool
 	// fields of which a pod must set one for the rule to hold; "" alone if it may hold for any.
 	fields []string
 }
@@ -62,7 +60,7 @@ func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
 }
 
 func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
-	o := origin{promise: p, own: own, fields: []string{""}}
+	o := origin{promise: p, fields: []string{""}}
 	if fields := onlyWith(rule); !own && len(fields) > 0 {
 		o.fields = fields
 	}

@@ -32,8 +32,6 @@ type TestOptions struct {
 	Run string
 	// Coverage asks which lines the tests reached.
 	Coverage bool
-	// CoverLibrary asks it of the built-in library too.
-	CoverLibrary bool
 	// Questions that others than the tests asked: they count as reached what they reach.
 	Questions []Question
 }
@@ -55,9 +53,7 @@ type TestResult struct {
 	Passed        bool
 	Skipped       bool
 	// Error is set when the test could not be run to its end.
-	Error string
-	// Cases that failed, of a test that has cases.
-	Cases    []string
+	Error    string
 	Duration time.Duration
 	// Output of print.
 	Output string
@@ -68,8 +64,6 @@ type FileCoverage struct {
 	File string
 	// Covered and NotCovered are lines.
 	Covered, NotCovered []int
-	// Percent of lines reached, 0 to 100.
-	Percent float64
 }
 
 // Test runs the tests of a policy (rules test_… in *_test.rego) in the sandbox that its
@@ -186,23 +180,8 @@ func (t *testRun) result(r *tester.Result) TestResult {
 		result.Error = fmt.Sprintf("it took longer than %s", cmp.Or(t.options.Timeout, testTimeout))
 	case r.Error != nil:
 		result.Error = describe(r.Error)
-	case r.Fail:
-		result.Cases = failed(r.SubResults, "")
 	}
 	return result
-}
-
-// failed lists the cases of a test that failed, as CASE or CASE/CASE, sorted.
-func failed(results tester.SubResultMap, prefix string) []string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(results)) {
-		if r := results[name]; len(r.SubResults) > 0 {
-			all = append(all, failed(r.SubResults, prefix+name+"/")...)
-		} else if r.Fail {
-			all = append(all, prefix+name)
-		}
-	}
-	return all
 }
 
 // coverage tells of each file but the tests, sorted.
@@ -210,7 +189,7 @@ func (t *testRun) coverage(reached *cover.Cover) []FileCoverage {
 	report := reached.Report(t.modules)
 	var all []FileCoverage
 	for _, file := range slices.Sorted(maps.Keys(report.Files)) {
-		if testFile(file) || strings.HasPrefix(file, libraryPrefix) && !t.options.CoverLibrary {
+		if testFile(file) || strings.HasPrefix(file, libraryPrefix) {
 			continue
 		}
 		f := FileCoverage{File: file, Covered: linesOf(report.Files[file].Covered)}
@@ -219,9 +198,6 @@ func (t *testRun) coverage(reached *cover.Cover) []FileCoverage {
 			covered[line] = true
 		}
 		f.NotCovered = slices.DeleteFunc(linesOf(report.Files[file].NotCovered), func(line int) bool { return covered[line] })
-		if n := len(f.Covered) + len(f.NotCovered); n > 0 {
-			f.Percent = 100 * float64(len(f.Covered)) / float64(n)
-		}
 		all = append(all, f)
 	}
 	return all

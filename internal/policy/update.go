@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// rollout is one element of corral.update.rollout. What it doesn't say is nil or empty.
-type rollout struct {
+// updateRule is one element of corral.update.rollout. What it doesn't say is nil or empty.
+type updateRule struct {
 	Hold        bool                    `json:"hold,omitempty"`
 	Strategy    v1alpha1.UpdateStrategy `json:"strategy,omitempty"`
 	Surge       *int32                  `json:"surge,omitempty"`
@@ -52,8 +53,8 @@ func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	return answer
 }
 
-func decodeRollout(_ *Policy, e *element) rollout {
-	r := rollout{
+func decodeRollout(_ *Policy, e *element) updateRule {
+	r := updateRule{
 		Hold: e.boolean("hold"), Strategy: v1alpha1.UpdateStrategy(e.text("strategy")), Reason: e.reason(), Until: e.until(), Rule: e.rule,
 		Surge: e.optional("maxSurge"), Unavailable: e.optional("maxUnavailable"), Canary: e.optional("canary"),
 	}
@@ -73,11 +74,11 @@ func (e *element) optional(name string) *int32 {
 }
 
 // merge takes the most careful of what is declared and what rules say. Their order doesn't matter.
-func merge(declared Change, rules []rollout) Update {
-	u := Update{
+func merge(declared Change, rules []updateRule) Update {
+	u := Update{Bounds: rollout.Bounds{
 		Strategy: v1alpha1.UpdateStrategy(declared.Strategy),
 		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
-	}
+	}}
 	for _, r := range rules {
 		u.add(r)
 	}
@@ -96,7 +97,7 @@ func merge(declared Change, rules []rollout) Update {
 }
 
 // add lets a rule make the update more careful.
-func (u *Update) add(r rollout) {
+func (u *Update) add(r updateRule) {
 	u.Hold = u.Hold || r.Hold
 	if slices.Index(strictness, r.Strategy) > slices.Index(strictness, u.Strategy) {
 		u.Strategy = r.Strategy
@@ -128,7 +129,7 @@ func lower(n int32, said *int32) int32 {
 func isZero(n *int32) bool { return n != nil && *n == 0 }
 
 // isBoundBy tells whether a rule gives one of the values that aren't as declared.
-func (u *Update) isBoundBy(r rollout, declared Change) bool {
+func (u *Update) isBoundBy(r updateRule, declared Change) bool {
 	gives := func(said *int32, value, was int32) bool { return said != nil && *said == value && value != was }
 	return r.Strategy == u.Strategy && string(r.Strategy) != declared.Strategy ||
 		gives(r.Surge, u.MaxSurge, declared.MaxSurge) ||

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/rollout"
 )
 
 // rollouts is a policy with the elements of corral.update.rollout, one a line from line 2 on.
@@ -31,7 +32,7 @@ func TestTheMostCarefulUpdateWins(t *testing.T) {
 	}
 	rolling := Change{Strategy: "RollingUpdate", MaxSurge: 4, MaxUnavailable: 2}
 	with := func(change func(*Update)) Update {
-		u := Update{Strategy: v1alpha1.RollingUpdate, MaxSurge: 4, MaxUnavailable: 2}
+		u := Update{Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 4, MaxUnavailable: 2}}
 		change(&u)
 		return u
 	}
@@ -47,10 +48,10 @@ func TestTheMostCarefulUpdateWins(t *testing.T) {
 		"the most careful strategy": {[]string{`{"strategy": "OnIdle", "reason": "r"}`, `{"strategy": "Recreate", "reason": "r"}`}, rolling, with(func(u *Update) {
 			u.Strategy, u.Reasons = v1alpha1.OnIdle, []UpdateReason{because(2)}
 		})},
-		"a strategy less careful than declared": {[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "OnIdle"}, Update{Strategy: v1alpha1.OnIdle}},
+		"a strategy less careful than declared": {[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "OnIdle"}, Update{Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}}},
 		"a strategy more careful than declared": {
 			[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "Recreate", MaxSurge: 1},
-			Update{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1, Reasons: []UpdateReason{because(2)}},
+			Update{Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1}, Reasons: []UpdateReason{because(2)}},
 		},
 		"lower numbers": {[]string{`{"maxSurge": 3, "maxUnavailable": 9, "reason": "r"}`, `{"maxSurge": 2, "reason": "r"}`, `{"maxUnavailable": 0, "reason": "r"}`}, rolling, with(func(u *Update) {
 			u.MaxSurge, u.MaxUnavailable, u.Reasons = 2, 0, []UpdateReason{because(3), because(4)}
@@ -62,12 +63,12 @@ func TestTheMostCarefulUpdateWins(t *testing.T) {
 			u.MaxSurge, u.MaxUnavailable, u.Hold, u.Reasons = 0, 0, true, []UpdateReason{because(2), because(3)}
 		})},
 		"no room by a rule of what was declared": {[]string{`{"maxSurge": 0, "reason": "r"}`}, Change{Strategy: "RollingUpdate", MaxSurge: 1}, Update{
-			Strategy: v1alpha1.RollingUpdate, Hold: true, Reasons: []UpdateReason{because(2)},
+			Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate}, Hold: true, Reasons: []UpdateReason{because(2)},
 		}},
 		"no room needed": {[]string{`{"maxSurge": 0, "maxUnavailable": 0, "reason": "r"}`}, Change{Strategy: "OnIdle", MaxSurge: 1}, Update{
-			Strategy: v1alpha1.OnIdle, Reasons: []UpdateReason{because(2)},
+			Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}, Reasons: []UpdateReason{because(2)},
 		}},
-		"Recreate has no room": {[]string{`{"hold": false, "reason": "r"}`}, Change{Strategy: "Recreate"}, Update{Strategy: v1alpha1.Recreate}},
+		"Recreate has no room": {[]string{`{"hold": false, "reason": "r"}`}, Change{Strategy: "Recreate"}, Update{Bounds: rollout.Bounds{Strategy: v1alpha1.Recreate}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestAuditTellsOfUpdates(t *testing.T) {
 	p := audited(rollouts(`{"hold": true, "strategy": "OnIdle", "maxSurge": 1, "canary": 2, "reason": "r"}`, `{"maxUnavailable": 7, "reason": "r"}`))
 	change := Change{Strategy: "RollingUpdate", MaxSurge: 4, MaxUnavailable: 2}
 	got := boundBy(t, p).Update(t.Context(), UpdateInput{Pool: pool(), Change: change})
-	want := Update{Strategy: v1alpha1.RollingUpdate, MaxSurge: 4, MaxUnavailable: 2, Audit: []Audit{{
+	want := Update{Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 4, MaxUnavailable: 2}, Audit: []Audit{{
 		"RunnerPolicy/ci/p",
 		"the update would be held, strategy would be OnIdle, not RollingUpdate, maxSurge would be 1, not 4, canary would be 2, not 0: r (corral.update.rollout, p.rego:2)",
 	}}}

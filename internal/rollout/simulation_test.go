@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/rollout"
 	"github.com/corral-dev/corral/internal/scaling"
 )
@@ -207,7 +208,7 @@ func (c *cluster) records() map[string]rollout.Record {
 
 // scalingInput is what scaling decides on, without an update.
 func (c *cluster) scalingInput() scaling.Input {
-	in := scaling.Input{Limits: c.limits, Jobs: int32(c.jobs()), Demand: scaling.Demand{Known: true}, Now: c.now}
+	in := scaling.Input{Limits: c.limits, Jobs: int32(c.jobs()), Demand: demand.Demand{Known: true}, Now: c.now}
 	for _, m := range c.machines {
 		in.Runners = append(in.Runners, scaling.Runner{Name: m.Name, State: m.State, Deleting: m.Deleting, Since: m.Since})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
@@ -28,7 +29,7 @@ func FuzzDecide(f *testing.F) {
 		maximum = positive(maximum)
 		in := scaling.Input{
 			Limits: v1alpha1.Scale{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)}, Hard: flags&8 != 0,
-			Jobs: positive(jobs), Demand: scaling.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
+			Jobs: positive(jobs), Demand: demand.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
 			in.Holds = []scaling.Hold{{Announce: positive(holdAnnounce), Create: positive(holdCreate), Reason: "held back"}}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -47,23 +48,6 @@ type Runner struct {
 	Since time.Time
 }
 
-// Demand is how much work there is, the accepted jobs included.
-type Demand struct {
-	// Known is false until GitHub, or another source, gave a number: then nothing is grown or ended.
-	Known bool
-	// Keep ends no runners for want of jobs: a source has not given its number yet.
-	Keep bool
-	// Jobs that the sources count, if there are more than accepted ones; Reason says which source, "" for the scale set alone.
-	Jobs   int32
-	Reason string
-	// Total is how many runners a source other than jobs asks for; TotalReason says why.
-	Total       int32
-	TotalReason string
-	// Offered is how many jobs GitHub has for the pool beyond those that are assigned. It is of no use while the pool takes in more: the count
-	// can be old.
-	Offered int32
-}
-
 // Input is the state a decision is taken on.
 type Input struct {
 	// Limits bound the number of runners.
@@ -76,8 +60,12 @@ type Input struct {
 	Suspended       bool
 	SuspendedReason string
 	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
-	Jobs   int32
-	Demand Demand
+	Jobs int32
+	// Demand is what all sources together ask for. Until it is known, nothing is grown or ended.
+	Demand demand.Demand
+	// Offered is how many jobs GitHub has for the pool beyond those that are assigned. It is of no use while the pool takes in more: the count
+	// can be old.
+	Offered int32
 	// Pace puts another number in the place of the desired one; nil for none.
 	Pace    *Pace
 	Runners []Runner
@@ -156,7 +144,7 @@ func Decide(in Input) Plan {
 // saturate says how many jobs wait because no more are accepted. A pool that was full stays so between the end of a job and the start of the next.
 func (in Input) saturate(p Plan) Plan {
 	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
-	offered := max(0, in.Demand.Offered)
+	offered := max(0, in.Offered)
 	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
 		offered = 0
 	}

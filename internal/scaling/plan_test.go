@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
@@ -58,55 +59,55 @@ func TestDecide(t *testing.T) {
 			want: scaling.Plan{Desired: 3, Create: 3, Announce: 10, Reason: "3 jobs"},
 		},
 		"something else tells of jobs": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10, Idle: 1}, Demand: scaling.Demand{Jobs: 3, Reason: "webhook: 3 wait"}, IdleReason: "push to main"},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10, Idle: 1}, Demand: demand.Demand{Jobs: 3, Reason: "webhook: 3 wait"}, IdleReason: "push to main"},
 			want: scaling.Plan{Desired: 4, Create: 4, Announce: 10, Reason: "3 jobs (webhook: 3 wait) + 1 idle (push to main)"},
 		},
 		"jobs that are only told of are not served above max": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 4}, Jobs: 1, Demand: scaling.Demand{Jobs: 9}},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 4}, Jobs: 1, Demand: demand.Demand{Jobs: 9}},
 			want: scaling.Plan{Desired: 4, Create: 4, Announce: 4, Waiting: 5, Full: true, Reason: "9 jobs, bounded by max 4"},
 		},
 		"not all was heard: none ends": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Demand: scaling.Demand{Keep: true}, Runners: many(2, v1alpha1.RunnerIdle, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Demand: demand.Demand{Keep: true}, Runners: many(2, v1alpha1.RunnerIdle, old)},
 			want: scaling.Plan{Supply: 2, Announce: 10, Reason: "0 jobs"},
 		},
 		"something asks for a total": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 3, Demand: scaling.Demand{Total: 6, TotalReason: "metric busy"}},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 3, Demand: demand.Demand{Total: 6, TotalReason: "metric busy"}},
 			want: scaling.Plan{Desired: 6, Create: 6, Announce: 10, Reason: "3 jobs, raised to 6 by metric busy"},
 		},
 		"a total is bounded by max": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 5}, Demand: scaling.Demand{Total: 6, TotalReason: "metric busy"}},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 5}, Demand: demand.Demand{Total: 6, TotalReason: "metric busy"}},
 			want: scaling.Plan{Desired: 5, Create: 5, Announce: 5, Reason: "0 jobs, raised to 6 by metric busy, bounded by max 5"},
 		},
 		"full, while more wait": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Demand: scaling.Demand{Offered: 4}, Runners: many(2, v1alpha1.RunnerBusy, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Offered: 4, Runners: many(2, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 2, Waiting: 4, Full: true, Reason: "2 jobs: full (max 2); 4 more wait on GitHub"},
 		},
 		"full with idle ones, while more wait": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2, Idle: 1}, Jobs: 2, Demand: scaling.Demand{Offered: 1}, Runners: many(2, v1alpha1.RunnerBusy, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2, Idle: 1}, Jobs: 2, Offered: 1, Runners: many(2, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 2, Waiting: 1, Full: true, Reason: "2 jobs + 1 idle, bounded by max 2; 1 more wait on GitHub"},
 		},
 		"between the end of a job and the start of the next it stays full": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Saturated: true, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Saturated: true, Offered: 4, Runners: many(1, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 2, Waiting: 4, Full: true, Reason: "1 job: full (max 2); 4 more wait on GitHub"},
 		},
 		"what GitHub offers to a pool with room is on its way, or old": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 1, Offered: 4, Runners: many(1, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 2, Reason: "1 job"},
 		},
 		"what GitHub offers when all is over is old": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Saturated: true, Demand: scaling.Demand{Offered: 4}},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Saturated: true, Offered: 4},
 			want: scaling.Plan{Announce: 2, Reason: "0 jobs"},
 		},
 		"max 0, while jobs wait": {
-			in:   scaling.Input{Demand: scaling.Demand{Offered: 4}},
+			in:   scaling.Input{Offered: 4},
 			want: scaling.Plan{Waiting: 4, Full: true, Reason: "0 jobs: full (max 0); 4 more wait on GitHub"},
 		},
 		"suspended, while jobs wait": {
-			in:   scaling.Input{Suspended: true, Limits: v1alpha1.Scale{Max: 2}, Demand: scaling.Demand{Offered: 4}},
+			in:   scaling.Input{Suspended: true, Limits: v1alpha1.Scale{Max: 2}, Offered: 4},
 			want: scaling.Plan{Waiting: 4, Reason: "suspended: serving 0 jobs; 4 more wait on GitHub"},
 		},
 		"held back, while jobs wait": {
-			in: scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 1, Demand: scaling.Demand{Offered: 4}, Runners: many(1, v1alpha1.RunnerBusy, old),
+			in: scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 1, Offered: 4, Runners: many(1, v1alpha1.RunnerBusy, old),
 				Holds: []scaling.Hold{{Announce: 1, Reason: "the namespace's quota admits 1"}}},
 			want: scaling.Plan{Desired: 1, Supply: 1, Announce: 1, Waiting: 4, Reason: "1 job; the namespace's quota admits 1; 4 more wait on GitHub"},
 		},
@@ -236,7 +237,7 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		limit := random.Int32N(20)
 		in := scaling.Input{
 			Limits: v1alpha1.Scale{Max: limit, Min: random.Int32N(limit + 1), Idle: random.Int32N(limit + 1)},
-			Jobs:   random.Int32N(25), Demand: scaling.Demand{Known: random.IntN(20) > 0}, Suspended: random.IntN(5) == 0, Now: now,
+			Jobs:   random.Int32N(25), Demand: demand.Demand{Known: random.IntN(20) > 0}, Suspended: random.IntN(5) == 0, Now: now,
 		}
 		state := map[string]scaling.Runner{}
 		in.Extra, in.Surge = random.Int32N(5), random.Int32N(5)
@@ -276,9 +277,9 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 }
 
 func TestANegativeCountOfGitHubIsNoJob(t *testing.T) {
-	in := scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Demand: scaling.Demand{Known: true, Jobs: 2}, Now: now}
+	in := scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Jobs: 2, Demand: demand.Demand{Known: true, Jobs: 2}, Now: now}
 	want := scaling.Decide(in)
-	in.Demand.Offered = -3
+	in.Offered = -3
 	if diff := cmp.Diff(want, scaling.Decide(in)); diff != "" {
 		t.Errorf("with -3 jobs beyond (-none +got):\n%s", diff)
 	}

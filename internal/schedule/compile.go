@@ -12,7 +12,6 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wallclock"
 )
 
 // Problem is what is wrong with a schedule.
@@ -60,7 +59,7 @@ func compile(s *v1alpha1.Schedule) (span, *fieldError) {
 		}
 		return once{s.Once.From.Time, s.Once.To.Time}, nil
 	}
-	place, err := wallclock.Location(s.GetZone())
+	place, err := Location(s.GetZone())
 	if err != nil {
 		return nil, &fieldError{".zone", err}
 	}
@@ -82,14 +81,14 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 const all = 1<<63 - 1
 
 func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *fieldError) {
-	from, err := wallclock.Minutes(w.From)
+	from, err := Minutes(w.From)
 	if err == nil && from == 24*60 {
 		err = errors.New("it must be before 24:00: use 00:00 of the next day")
 	}
 	if err != nil {
 		return nil, &fieldError{".weekly.from", err}
 	}
-	to, err := wallclock.Minutes(w.To)
+	to, err := Minutes(w.To)
 	if err != nil {
 		return nil, &fieldError{".weekly.to", err}
 	}

@@ -6,8 +6,6 @@ package schedule
 import (
 	"math/bits"
 	"time"
-
-	"github.com/corral-dev/corral/internal/wallclock"
 )
 
 const (
@@ -18,7 +16,7 @@ const (
 )
 
 // recurrence holds for a time from each of its beginnings on, by the clock of a place. All but
-// its edges is computed with what the clock shows, see package wallclock: a moment is in a
+// its edges is computed with what the clock shows, see Shown: a moment is in a
 // window of shown times exactly if the latest time that the clock has shown up to it is.
 type recurrence struct {
 	place *time.Location
@@ -50,11 +48,11 @@ func newRecurrence(place *time.Location, d days, minutes []int, lasts time.Durat
 
 // at implements span.
 func (r *recurrence) at(now time.Time) (holds bool, until time.Time) {
-	shown := wallclock.Shown(r.place, now)
+	shown := Shown(r.place, now)
 	holds, change := r.shown(shown)
 	for !change.IsZero() {
-		until = wallclock.First(r.place, change)
-		shown = wallclock.Shown(r.place, until)
+		until = First(r.place, change)
+		shown = Shown(r.place, until)
 		var then bool
 		if then, change = r.shown(shown); then != holds {
 			return holds, until

@@ -13,14 +13,12 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// work does what a request asks for.
-func work(r request, begin func(place string)) compile.Result {
-	result := compile.Compile(r.Files, compile.Options{
-		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions, Begin: begin,
-		Check: Check,
-	})
+// Compile compiles definitions in this process, without limits, and loads the policies that they declare. A child calls it.
+func Compile(files compile.Files, options compile.Options) compile.Result {
+	options.Check = Check
+	result := compile.Compile(files, options)
 	if len(result.Diagnostics) == 0 {
-		result.Diagnostics = checkPolicies(result.Objects, begin)
+		result.Diagnostics = checkPolicies(result.Objects, options.Begin)
 	}
 	return result
 }
@@ -62,8 +60,10 @@ func serve(in io.Reader, out, places io.Writer) error {
 	}
 	// Collecting harder near the limit costs time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
-	begin := func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }
-	result := work(r, begin)
+	result := Compile(r.Files, compile.Options{
+		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions,
+		Begin: func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) },
+	})
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

@@ -85,15 +85,6 @@ func flowOf(ctx context.Context) string {
 	return flow
 }
 
-// inProcessKey is the key of a context for which no child works.
-type inProcessKey struct{}
-
-// InProcess has definitions compiled and policies evaluated in this process, without limits: for tests of what is made of the result,
-// as the start of a child takes most of the time of what is small.
-func InProcess(ctx context.Context) context.Context {
-	return context.WithValue(ctx, inProcessKey{}, true)
-}
-
 // request is what a child reads from standard input.
 type request struct {
 	Limits     Limits            `json:"limits"`
@@ -121,9 +112,6 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 
 // ask sends a request to a child, in its turn.
 func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
-	if ctx.Value(inProcessKey{}) != nil {
-		return workHere(r)
-	}
 	input, err := json.Marshal(r)
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
@@ -134,15 +122,6 @@ func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
 	}
 	defer c.slots.Leave(round, turns.Unknown)
 	return c.run(ctx, input)
-}
-
-// workHere does what a child does, and has its result pass through JSON as there.
-func workHere(r request) (result compile.Result, err error) {
-	text, err := json.Marshal(work(r, func(string) {}))
-	if err == nil {
-		err = json.Unmarshal(text, &result)
-	}
-	return result, err
 }
 
 // collectLater lets garbage of a child grow further than usual before it is collected, within the limit of memory: collecting takes half

@@ -80,10 +80,6 @@ type Evaluator struct {
 	asking map[string]chan struct{}
 	greedy map[string]bool // namespaces whose last request took more than it may
 	closed bool
-
-	// here does the work of a child where the context is InProcess; who asks it holds hereTurn.
-	here     process
-	hereTurn sync.Mutex
 }
 
 // NewEvaluator returns an Evaluator that executes the running binary, at most as many children at once, and a
@@ -93,8 +89,7 @@ func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the running binary: %w", err)
 	}
-	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{},
-		here: process{has: map[string]bool{}, programs: map[string]*policy.Policy{}}}, nil
+	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}, nil
 }
 
 // Close ends the children.
@@ -167,11 +162,6 @@ func programOf(p *policy.Policy) string { return p.Ref() + " " + p.Digest() }
 // inTurn lets a child do something when it is the namespace's turn, and once more in a fresh one if that ended
 // the child.
 func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do func(*process) error) error {
-	if ctx.Value(inProcessKey{}) != nil {
-		e.hereTurn.Lock()
-		defer e.hereTurn.Unlock()
-		return do(&e.here)
-	}
 	t, err := e.enter(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("waiting for its turn: %w", err)

@@ -258,36 +258,6 @@ func TestPoliciesThatCannotBeLoadedAreTold(t *testing.T) {
 	}
 }
 
-// Tests that ask policies in their own process rely on it.
-func TestAnswersInTheProcessAreThoseOfAChild(t *testing.T) {
-	e := newEvaluator(t, 1)
-	for name, text := range map[string]string{
-		"an answer":         limits(honest),
-		"an error":          limits(`{"field": "max", "atMost": to_number(input.pool.name)}`),
-		"an answer of none": limits(`{"field": "max", "atMost": "many"}`),
-		"what can't load":   "package corral.scaling\nlimit contains {",
-	} {
-		source := of("ci", "p", text)
-		source.Modules["p_test.rego"] = "package corral.scaling_test\nimport data.corral.scaling\ntest_it if count(scaling.limit) == 1\n"
-		all := func(ctx context.Context) string {
-			facts, diagnostics, err := e.Load(ctx, source, nil)
-			got := fmt.Sprint(facts, diagnostics, err)
-			if len(diagnostics) == 0 {
-				pool := policy.Pool{Namespace: "ci", Name: "linux", Scale: policy.Scale{Max: 100}}
-				got += fmt.Sprintf("%+v", policy.NewSet(policy.Elsewhere(source, facts, e)).For(pool).Scaling(ctx, policy.ScalingInput{Pool: pool, Jobs: 1}))
-			}
-			report, diagnostics, err := e.Test(ctx, source, policy.TestOptions{})
-			for i := range report.Tests {
-				report.Tests[i].Duration = 0
-			}
-			return fmt.Sprint(got, report, diagnostics, err)
-		}
-		if diff := cmp.Diff(all(t.Context()), all(InProcess(t.Context()))); diff != "" {
-			t.Errorf("%s (-child +process):\n%s", name, diff)
-		}
-	}
-}
-
 func TestTestsRunInAChild(t *testing.T) {
 	e := newEvaluator(t, 1)
 	source := of("ci", "p", limits(honest))

@@ -46,8 +46,7 @@ type process struct {
 	// namespace that it was asked for last, and who is told when what is asked takes more than is usual.
 	namespace string
 	onSlow    func()
-	comesLast atomic.Bool               // for a CPU, since a request took more than is usual
-	programs  map[string]*policy.Policy // loaded in this process, InProcess; nil where a child has them
+	comesLast atomic.Bool // for a CPU, since a request took more than is usual
 }
 
 // start starts a child and waits until it is ready: what its start takes is nobody's fault.
@@ -132,9 +131,6 @@ func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a request: %w", err)
-	}
-	if p.programs != nil {
-		return evaluate(p.programs, text)
 	}
 	p.requests++
 	w, err := p.watch(ctx, most)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/corral-dev/corral/charts"
-	"github.com/corral-dev/corral/internal/helmchart"
+	"github.com/corral-dev/corral/hack/helmchart"
 )
 
 // release and namespace are those of the documented `helm install`.

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/helmchart"
+	"github.com/corral-dev/corral/hack/helmchart"
 )
 
 const flux = "../../examples/flux"

@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/cli"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
+	"github.com/corral-dev/corral/test/inprocess"
 	"github.com/corral-dev/corral/test/part"
 )
 
@@ -60,7 +61,7 @@ func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	}
 	var stdout, stderr bytes.Buffer
 	root := cli.NewRoot("v1.2.3")
-	root.SetContext(worker.InProcess(t.Context()))
+	root.SetContext(cli.WithEngines(t.Context(), inprocess.Compiler{}, &inprocess.Evaluator{}))
 	root.SetArgs([]string{"review", "base", "head", "--at", at.Format(rfc3339), "--policy", rules, "--write", "json=" + written, "--namespace", own})
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)

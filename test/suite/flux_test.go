@@ -55,7 +55,7 @@ func (f *fluxed) source(name, kind string, dependsOn ...string) {
 		},
 	}
 	for _, other := range dependsOn {
-		source.Spec.DependsOn = append(source.Spec.DependsOn, meta.DependencyReference{Name: other})
+		source.Spec.DependsOn = append(source.Spec.DependsOn, meta.NamespacedObjectReference{Name: other})
 	}
 	must(f.T, f.w.Client.Create(f.T.Context(), source))
 }

@@ -547,7 +547,7 @@ func TestATenantWithEditRights(t *testing.T) {
 	t.Run("a source can't depend on, or be of, another namespace", func(t *testing.T) {
 		interval := metav1.Duration{Duration: time.Hour}
 		for name, spec := range map[string]v1alpha1.PoolSourceSpec{
-			"depends": {Git: &v1alpha1.GitSource{URL: "file:///nowhere"}, Interval: interval, DependsOn: []meta.DependencyReference{{Name: "pools", Namespace: "tenants-victim"}}},
+			"depends": {Git: &v1alpha1.GitSource{URL: "file:///nowhere"}, Interval: interval, DependsOn: []meta.NamespacedObjectReference{{Name: "pools", Namespace: "tenants-victim"}}},
 			"refers":  {SourceRef: &v1alpha1.SourceReference{Kind: v1alpha1.GitRepositoryKind, Name: "pools", Namespace: "tenants-victim"}, Interval: interval},
 		} {
 			must(t, mallory.Create(t.Context(), &v1alpha1.PoolSource{ObjectMeta: object(name), Spec: spec}))

@@ -20,14 +20,11 @@ type Delivery struct {
 	GUID string
 	// Event and Action, such as workflow_job and queued.
 	Event, Action string
-	// Status in words, OK if it was delivered, and StatusCode of the receiver's answer.
-	Status      string
+	// StatusCode of the receiver's answer.
 	StatusCode  int
 	DeliveredAt time.Time
-	// Redelivery is true of those that were asked for.
-	Redelivery bool
-	// RepositoryID that the event is about, and InstallationID of the App that it was sent to; 0 for none.
-	RepositoryID, InstallationID int64
+	// InstallationID of the App that it was sent to; 0 for none.
+	InstallationID int64
 }
 
 // ofHook makes calls such about deliveries, unless there are none: to be had are an App's of its own webhook, which is 0, and those of an
@@ -73,8 +70,8 @@ func (c *Client) deliveriesOf(list []*gogithub.HookDelivery) []Delivery {
 	deliveries := make([]Delivery, 0, len(list))
 	for _, d := range list {
 		deliveries = append(deliveries, Delivery{
-			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Status: d.GetStatus(), StatusCode: d.GetStatusCode(),
-			DeliveredAt: c.options.Ours(d.GetDeliveredAt().Time), Redelivery: d.GetRedelivery(), RepositoryID: d.GetRepositoryID(), InstallationID: d.GetInstallationID(),
+			ID: d.GetID(), GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), StatusCode: d.GetStatusCode(),
+			DeliveredAt: c.options.Ours(d.GetDeliveredAt().Time), InstallationID: d.GetInstallationID(),
 		})
 	}
 	return deliveries

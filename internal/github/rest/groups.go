@@ -22,8 +22,6 @@ const groupsAge = 5 * time.Minute
 type Group struct {
 	ID   int64
 	Name string
-	// Visibility is all, selected or private.
-	Visibility string
 	// Default is true of the group that always is there.
 	Default bool
 	// AllowsPublic is true if jobs of public repositories are let in.
@@ -31,7 +29,7 @@ type Group struct {
 }
 
 // defaultGroup is what the runners of a repository are in: it has no groups.
-var defaultGroup = Group{ID: github.DefaultRunnerGroupID, Name: "Default", Visibility: "all", Default: true}
+var defaultGroup = Group{ID: github.DefaultRunnerGroupID, Name: "Default", Default: true}
 
 // is says whether the group is called so.
 func (g Group) is(name string) bool {
@@ -137,13 +135,12 @@ func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Gro
 func groupsOf[G interface {
 	GetID() int64
 	GetName() string
-	GetVisibility() string
 	GetDefault() bool
 	GetAllowsPublicRepositories() bool
 }](list []G) []Group {
 	groups := make([]Group, 0, len(list))
 	for _, g := range list {
-		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Visibility: g.GetVisibility(), Default: g.GetDefault(), AllowsPublic: g.GetAllowsPublicRepositories()})
+		groups = append(groups, Group{ID: g.GetID(), Name: g.GetName(), Default: g.GetDefault(), AllowsPublic: g.GetAllowsPublicRepositories()})
 	}
 	return groups
 }

@@ -199,7 +199,7 @@ func (l *Listener) opened(s *Session, statistics *Statistics) {
 	if statistics == nil { // they may be the only ones for long: an empty poll brings none
 		l.stale.Store(true)
 	}
-	another := l.seen.opened(s.ID(), l.config.Now())
+	another := l.seen.opened(s.ID())
 	changed := l.seen.count(statistics, messages, l.config.Now())
 	if (l.brokeOff || !l.enter(Listening, "", nil)) && (changed || another) {
 		l.config.Changed()

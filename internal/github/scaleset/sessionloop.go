@@ -138,7 +138,6 @@ func (a *sessionLoop) step(ctx context.Context) error {
 		return err
 	}
 	a.retry = a.config.Pace.Backoff
-	a.seen.polled(a.config.Now())
 	a.works()
 	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
 	if m == nil {

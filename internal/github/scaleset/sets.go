@@ -29,7 +29,6 @@ type Set struct {
 // Statistics are GitHub's counts for a scale set.
 type Statistics struct {
 	AvailableJobs int // offered and not acquired; can be stale
-	AcquiredJobs  int // acquired and not assigned yet; can be stale
 	AssignedJobs  int // assigned and not completed, those running included
 	RunningJobs   int
 
@@ -141,8 +140,7 @@ func statisticsOf(wire *official.RunnerScaleSetStatistic) *Statistics {
 	}
 	count := func(n int) int { return min(max(n, 0), math.MaxInt32) } // nothing says that GitHub's numbers are any
 	return &Statistics{
-		AvailableJobs: count(wire.TotalAvailableJobs), AcquiredJobs: count(wire.TotalAcquiredJobs),
-		AssignedJobs: count(wire.TotalAssignedJobs), RunningJobs: count(wire.TotalRunningJobs),
+		AvailableJobs: count(wire.TotalAvailableJobs), AssignedJobs: count(wire.TotalAssignedJobs), RunningJobs: count(wire.TotalRunningJobs),
 		RegisteredRunners: count(wire.TotalRegisteredRunners), BusyRunners: count(wire.TotalBusyRunners), IdleRunners: count(wire.TotalIdleRunners),
 	}
 }

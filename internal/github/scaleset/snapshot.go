@@ -57,9 +57,6 @@ type Snapshot struct {
 
 	// Started and Completed are the last such event of each runner, by the runner's name, of mostRunners at most.
 	Started, Completed map[string]JobEvent
-
-	// LastPoll is when GitHub last answered a poll, or the opening of the session.
-	LastPoll time.Time
 }
 
 // mostRunners bounds of how many runners a Listener remembers events until Retain: a server may name any.
@@ -109,18 +106,12 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 }
 
 // opened takes a session in, and says whether it is another one.
-func (o *observation) opened(session string, now time.Time) bool {
+func (o *observation) opened(session string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	another := session != o.snapshot.Session
-	o.snapshot.Session, o.snapshot.LastPoll = session, now
+	o.snapshot.Session = session
 	return another
-}
-
-func (o *observation) polled(now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.snapshot.LastPoll = now
 }
 
 // count takes statistics in, unless a message was taken in since the given number of

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/corral-dev/corral/charts"
-	"github.com/corral-dev/corral/internal/helmchart"
+	"github.com/corral-dev/corral/hack/helmchart"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
 )

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/helmchart"
+	"github.com/corral-dev/corral/hack/helmchart"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"

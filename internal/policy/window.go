@@ -1,26 +1,30 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package wallclock
+package policy
 
-import "time"
+import (
+	"time"
 
-// Window is a time of the week.
-type Window struct {
-	// Days on which it begins, by time.Weekday.
-	Days [7]bool
-	// From and To are minutes of the day, 0 to 1440. A window that doesn't end later than it
+	"github.com/corral-dev/corral/internal/schedule"
+)
+
+// window is a time of the week.
+type window struct {
+	// days on which it begins, by time.Weekday.
+	days [7]bool
+	// from and to are minutes of the day, 0 to 1440. A window that doesn't end later than it
 	// begins goes on past midnight.
-	From, To int
+	from, to int
 }
 
-// EveryDay are the days of a window that names none.
-func EveryDay() [7]bool { return [7]bool{true, true, true, true, true, true, true} }
+// everyDay are the days of a window that names none.
+var everyDay = [7]bool{true, true, true, true, true, true, true}
 
-// At says whether one of the windows is open at a time, on the clock of the place that the time
+// windowsAt reports whether one of the windows is open at a time, on the clock of the place that the time
 // is of. While one is open, until is when the last of those that are open ends, else when the
 // next begins; it is zero if there are no windows.
-func At(now time.Time, windows []Window) (open bool, until time.Time) {
+func windowsAt(now time.Time, windows []window) (open bool, until time.Time) {
 	var ends, begins time.Time
 	for days := -1; days <= 15; days++ {
 		if days > 1 && (!ends.IsZero() || !begins.IsZero()) {
@@ -51,17 +55,17 @@ func later(a, b time.Time) time.Time {
 }
 
 // on is when the window is that begins so many days from now; false if none does.
-func (w *Window) on(now time.Time, days int) (from, to time.Time, is bool) {
+func (w *window) on(now time.Time, days int) (from, to time.Time, is bool) {
 	year, month, day := now.Date()
 	midnight := time.Date(year, month, day+days, 0, 0, 0, 0, time.UTC)
-	if !w.Days[midnight.Weekday()] {
+	if !w.days[midnight.Weekday()] {
 		return from, to, false
 	}
-	end := w.To
-	if w.To <= w.From {
+	end := w.to
+	if w.to <= w.from {
 		end += 24 * 60
 	}
-	from = First(now.Location(), midnight.Add(time.Duration(w.From)*time.Minute))
-	to = First(now.Location(), midnight.Add(time.Duration(end)*time.Minute))
+	from = schedule.First(now.Location(), midnight.Add(time.Duration(w.from)*time.Minute))
+	to = schedule.First(now.Location(), midnight.Add(time.Duration(end)*time.Minute))
 	return from, to, from.Before(to)
 }

@@ -1,13 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wallclock computes with the times that clocks in a place show: windows of the week,
-// and which moment a shown time is when clocks are put forward or back.
-//
-// When the clock is put back, a time counts the first time that it is shown. When it is put
-// forward, what was to be in between is at that moment. A shown time is a time.Time in UTC
-// whose date and hour are what the clock shows, so that to add to it is to add by the clock.
-package wallclock
+package schedule
+
+// Schedules and policies compute with the times that clocks in a place show. When the clock is put back, a time counts the
+// first time that it is shown. When it is put forward, a time in the skipped hour counts as the moment of the change. A shown
+// time is a time.Time in UTC whose date and hour are what the clock shows: adding to it adds by the clock.
 
 import (
 	"errors"
