@@ -371,7 +371,7 @@ func TestAGitServerThatHangs(t *testing.T) {
 			return err
 		}
 		for i := range sources.Items {
-			if verdictOf(&sources.Items[i]).Message == "fetching "+url+"/pools.git: the server did not answer lately; it is asked again in turn" {
+			if verdictOf(&sources.Items[i]).Reason == v1alpha1.ArtifactFailedReason { // in turn, one of them has asked the server and failed
 				waiting++
 			}
 		}
