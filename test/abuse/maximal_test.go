@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"testing"
+
+	"github.com/corral-dev/corral/sim/maximal"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// mostSlower is by how much a neighbour's jobs may wait longer at the median beside the maximal tenant: all of it shares two cores with the API
+// server and with other tests. A tenant that holds up others does so by hundreds of times.
+const mostSlower = 25
+
+// A tenant whose every list is full and whose every text is as long as it may be holds up no neighbour: not at a leader's start, not while its pools
+// change, not by events or by what it has the controller poll, and not after a crash. The story has a world of its own, as its controller is killed.
+func TestATenantAtTheMaximumOfEveryBound(t *testing.T) {
+	t.Parallel()
+	own, err := world.Start(t.Context(), world.Options{})
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Stop()) })
+	story := &maximal.Story{World: own, Binary: w.Binary, Pools: 60, Wide: 2, Jobs: 3, Starts: 1, Say: t.Logf}
+	r, err := story.Run(t.Context())
+	must(t, err)
+	for _, phase := range maximal.Phases {
+		alone, beside := maximal.Median(r.Alone[phase]), maximal.Median(r.Beside[phase])
+		if beside > mostSlower*alone {
+			t.Errorf("%s: the neighbour's jobs waited %s beside the tenant, and %s alone", phase, beside, alone)
+		}
+	}
+	if r.Changes == 0 || r.Taken == 0 || r.Taken < r.Sent/2 {
+		t.Errorf("the tenant's pools changed %d times, %d of %d events were taken", r.Changes, r.Taken, r.Sent)
+	}
+	t.Logf("memory alone %+v, beside %+v; %d changes, %d of %d events", r.AloneMemory, r.BesideMemory, r.Changes, r.Taken, r.Sent)
+}
