@@ -44,13 +44,13 @@ func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figur
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Stop()) }()
-	story := &maximal.Story{World: w, Binary: o.corral, Pools: maximal.MostPools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Say: say}
+	story := &maximal.Story{World: w, Binary: o.corral, Pools: o.pools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Say: say}
 	r, err := story.Run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f = figures{
-		"maximal_pools": maximal.MostPools + maximalWide, "maximal_changes": float64(r.Changes), "maximal_events": float64(r.Taken),
+		"maximal_pools": float64(o.pools + maximalWide), "maximal_changes": float64(r.Changes), "maximal_events": float64(r.Taken),
 		"alone_mib": r.AloneMemory.Both, "beside_mib": r.BesideMemory.Both, "beside_children_mib": r.BesideMemory.Children,
 	}
 	for _, phase := range maximal.Phases {
