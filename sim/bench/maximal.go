@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// maximalWide is how many of the tenant's pools are as large as etcd takes, beside those of one commit. Each phase has maximalJobs for each of the
-// neighbour's pools, and there are maximalStarts of the leader, and crashes.
+// maximalWide is how many of the tenant's pools are as large as etcd takes, beside those of one commit. Each phase has maximalJobs of the
+// neighbour, and there are maximalStarts of the leader, and crashes.
 const maximalWide, maximalJobs, maximalStarts = 4, 5, 5
 
 // chartLimit returns the memory limit of the chart's container, in MiB; 0 if it can't be read.
@@ -44,10 +44,13 @@ func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figur
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Stop()) }()
-	story := &maximal.Story{World: w, Binary: o.corral, Pools: o.pools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Say: say}
+	story := &maximal.Story{World: w, Binary: o.corral, Pools: o.pools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Settled: true, Say: say}
 	r, err := story.Run(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(r.Refused) > 0 {
+		return nil, fmt.Errorf("%d of the tenant's pools do nothing: %s", len(r.Refused), r.Refused[0])
 	}
 	f = figures{
 		"maximal_pools": float64(o.pools + maximalWide), "maximal_changes": float64(r.Changes), "maximal_events": float64(r.Taken),

@@ -29,6 +29,13 @@ func repository(item int, share float64) any {
 	return "*/" + glob(138)(item, share).(string)
 }
 
+// source names a source of demand, which no other of the pool may be called.
+func source(kind string) Pin {
+	return func(item int, share float64) any {
+		return fmt.Sprint(kind, strings.Repeat("a", int(share*60)), item)
+	}
+}
+
 // poolKinds are what pools are by turns.
 var poolKinds = []map[string]any{
 	{}, // with a scale set
@@ -83,7 +90,9 @@ func poolPins(kind int) map[string]Pin {
 		"spec.scale.min": constant(int64(0)), "spec.scale.idle": constant(int64(0)), "spec.scale.idlePercentOfBusy": leftOut,
 		"spec.scale.schedules[].scale.min": constant(int64(0)), "spec.scale.schedules[].scale.idle": constant(int64(0)),
 		"spec.scale.schedules[].zone": leftOut, "spec.scale.schedules[].cron.start": constant("* * * * *"), "spec.scale.schedules[].cron.duration": constant("1m"),
-		"spec.scale.schedules[].once.from":         constant("2026-01-01T00:00:00Z"),
+		"spec.scale.schedules[].once.from":      constant("2026-01-01T00:00:00Z"),
+		"spec.scale.behavior.scaleUp.tolerance": constant("0.999999999"), "spec.scale.behavior.scaleDown.tolerance": constant("0.999999999"),
+		"spec.demand.metrics[].name": source("m"), "spec.demand.slack[].name": source("s"),
 		"spec.scale.behavior.scaleUp.selectPolicy": constant("Max"), "spec.scale.behavior.scaleDown.selectPolicy": constant("Max"),
 		"spec.update.paused": leftOut, "spec.cache": leftOut, "spec.containerMode": leftOut, "spec.workFolder": leftOut,
 		"spec.deadlines": leftOut, "spec.demand.slack[].status": leftOut, "spec.demand.slack[].actions": leftOut,

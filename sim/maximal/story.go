@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,8 +49,7 @@ const (
 	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is that of the maximal one.
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
-	// scaleSetPool gets jobs by its scale set, hookPool by events.
-	scaleSetPool, hookPool = "linux", "web"
+	neighbourPool          = "linux"
 	// patience bounds the wait for anything that must come about.
 	patience = 8 * time.Minute
 	// writers is how many objects of the tenant are written at once.
@@ -59,17 +59,16 @@ const (
 	changeEach, eventEach = 50 * time.Millisecond, 10 * time.Millisecond
 )
 
-// neighbourPools are the neighbour's.
-var neighbourPools = []string{scaleSetPool, hookPool}
-
 // Story is a world in which an ordinary tenant has jobs, first alone and then beside the maximal tenant.
 type Story struct {
 	World  *world.World
 	Binary string
 	// Pools and Wide are those of the maximal tenant.
 	Pools, Wide int
-	// Jobs of the neighbour in each phase, for each of its pools, and Starts of the leader and crashes.
+	// Jobs of the neighbour in each phase, and Starts of the leader and crashes.
 	Jobs, Starts int
+	// Settled has the phases begin once the controller has looked at each of the tenant's pools.
+	Settled bool
 	// Args are further flags of the controller.
 	Args []string
 	// Say is told of progress; nil for nobody.
@@ -95,6 +94,8 @@ type Result struct {
 	Alone, Beside map[string][]time.Duration
 	// AloneMemory and BesideMemory are of the controller.
 	AloneMemory, BesideMemory Memory
+	// Refused are the tenant's pools that did nothing, and why.
+	Refused []string
 	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
 	Taken, Sent, Changes int64
 }
@@ -135,7 +136,8 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 		return r, fmt.Errorf("beside the maximal tenant: %w", err)
 	}
 	r.BesideMemory = s.take()
-	return r, nil
+	_, r.Refused, err = s.look(ctx)
+	return r, err
 }
 
 // settle makes the neighbour and starts the controller.
@@ -149,19 +151,11 @@ func (s *Story) settle(ctx context.Context) (err error) {
 	if err := s.account(ctx, neighbour); err != nil {
 		return err
 	}
-	for name, change := range map[string]func(*v1alpha1.RunnerPoolSpec){
-		scaleSetPool: func(*v1alpha1.RunnerPoolSpec) {},
-		hookPool: func(spec *v1alpha1.RunnerPoolSpec) {
-			spec.Registration, spec.Demand.Webhook = v1alpha1.RegisterREST, &v1alpha1.WebhookDemand{}
-		},
-	} {
-		p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: name}}
-		p.Spec.ConnectionRef.Name, p.Spec.Labels = connectionName, []string{name}
-		p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)}
-		change(&p.Spec)
-		if err := s.World.Client.Create(ctx, p); err != nil {
-			return fmt.Errorf("creating pool %s: %w", name, err)
-		}
+	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: neighbourPool}}
+	p.Spec.ConnectionRef.Name, p.Spec.Labels = connectionName, []string{neighbourPool}
+	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)}
+	if err := s.World.Client.Create(ctx, p); err != nil {
+		return fmt.Errorf("creating the pool: %w", err)
 	}
 	_, err = s.jobs(ctx, 1) // what is first takes longer
 	return err
@@ -191,7 +185,7 @@ func (s *Story) declare(ctx context.Context) error {
 	}
 	tenant := Tenant{
 		Namespace: tenantSpace, Connection: connectionName, Pools: s.Pools, Wide: s.Wide, URL: s.World.GitHub.ConfigURL(tenantSpace), Secret: connectionName,
-		Source: "http://" + s.address + "/nothing.git",
+		Source: "file://" + s.World.Dir + "/nothing.git",
 		Accepts: func(object map[string]any) bool {
 			return s.World.Client.Create(ctx, &unstructured.Unstructured{Object: clone(object)}, client.DryRunAll) == nil
 		},
@@ -217,24 +211,35 @@ func (s *Story) declare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	err = s.until(ctx, func(ctx context.Context) error {
-		pools := &v1alpha1.RunnerPoolList{}
-		if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {
-			return fmt.Errorf("listing pools: %w", err)
-		}
-		left := 0
-		for i := range pools.Items {
-			if len(pools.Items[i].Status.Conditions) == 0 {
-				left++
+	if s.Settled {
+		err = s.until(ctx, func(ctx context.Context) error {
+			waiting, _, err := s.look(ctx)
+			if err == nil && waiting > 0 {
+				err = fmt.Errorf("%d pools were not looked at", waiting)
 			}
-		}
-		if left > 0 {
-			return fmt.Errorf("%d of %d pools were not looked at", left, len(pools.Items))
-		}
-		return nil
-	})
+			return err
+		})
+	}
 	s.Say("they are there after %s", time.Since(began).Round(time.Millisecond))
 	return err
+}
+
+// look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
+func (s *Story) look(ctx context.Context) (waiting int, refused []string, err error) {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {
+		return 0, nil, fmt.Errorf("listing pools: %w", err)
+	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		if len(p.Status.Conditions) == 0 {
+			waiting++
+		}
+		if reason := conditions.GetReason(p, v1alpha1.ReadyCondition); reason == v1alpha1.InvalidSpecReason || reason == v1alpha1.TemplateInvalidReason {
+			refused = append(refused, p.Name+": "+conditions.GetMessage(p, v1alpha1.ReadyCondition))
+		}
+	}
+	return waiting, refused, nil
 }
 
 // phases goes through all of them, and returns how long the neighbour's jobs waited in each.
@@ -267,31 +272,25 @@ func (s *Story) controllerIsKilled() error {
 	return nil
 }
 
-// restarts ends the controller and starts it again, as often as the story says. The neighbour's jobs were queued in between, and wait from the start on.
+// restarts ends the controller and starts it again, as often as the story says. A job of the neighbour's is queued in between, and waits from the start on.
 func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Duration, err error) {
 	for range s.Starts {
 		if err := errors.Join(s.untilQuiet(ctx), end()); err != nil {
 			return nil, err
 		}
-		var ids []string
-		for _, pool := range neighbourPools {
-			id, err := s.addJob(pool)
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
+		id, err := s.addJob()
+		if err != nil {
+			return nil, err
 		}
 		began := time.Now()
 		if err := s.start(ctx); err != nil {
 			return nil, err
 		}
-		for _, id := range ids {
-			started, err := s.await(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, started.Sub(began))
+		started, err := s.await(ctx, id)
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, started.Sub(began))
 	}
 	slices.Sort(all)
 	return all, nil
@@ -308,32 +307,30 @@ func (s *Story) during(ctx context.Context, r *Result, what func(context.Context
 	return all, errors.Join(err, <-done)
 }
 
-// jobs adds jobs to the neighbour's pools, one after the other, and waits for each. It returns how long each waited for its start, sorted.
+// jobs adds jobs for the neighbour's pool, one after the other, and waits for each. It returns how long each waited for its start, sorted.
 func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error) {
 	for range n {
-		for _, pool := range neighbourPools {
-			if err := s.untilQuiet(ctx); err != nil {
-				return nil, err
-			}
-			began := time.Now()
-			id, err := s.addJob(pool)
-			if err != nil {
-				return nil, err
-			}
-			started, err := s.await(ctx, id)
-			if err != nil {
-				return nil, fmt.Errorf("the neighbour's job for pool %s: %w", pool, err)
-			}
-			all = append(all, started.Sub(began))
+		if err := s.untilQuiet(ctx); err != nil {
+			return nil, err
 		}
+		began := time.Now()
+		id, err := s.addJob()
+		if err != nil {
+			return nil, err
+		}
+		started, err := s.await(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, started.Sub(began))
 	}
 	slices.Sort(all)
 	return all, nil
 }
 
-// addJob adds a job for a pool of the neighbour's.
-func (s *Story) addJob(pool string) (id string, err error) {
-	if id, err = s.World.GitHub.AddJob(githubsim.Job{Repository: neighbour + "/app", Labels: []string{pool}, Duration: time.Millisecond}); err != nil {
+// addJob adds a job for the neighbour's pool.
+func (s *Story) addJob() (id string, err error) {
+	if id, err = s.World.GitHub.AddJob(githubsim.Job{Repository: neighbour + "/app", Labels: []string{neighbourPool}, Duration: time.Millisecond}); err != nil {
 		return "", fmt.Errorf("adding a job: %w", err)
 	}
 	return id, nil

@@ -76,7 +76,7 @@ func (t Tenant) poolsLike(stem string, n, most int) (all []*unstructured.Unstruc
 		if len(models) == n {
 			break
 		}
-		spec := map[string]any{"connectionRef": map[string]any{"name": t.Connection}, "template": template(min(most/4, 120<<10))}
+		spec := map[string]any{"connectionRef": map[string]any{"name": t.Connection}, "template": template(min(most/4, 80<<10))}
 		maps.Copy(spec, poolKinds[kind])
 		model, err := t.largest("RunnerPool", stem+"-0000", spec, poolPins(kind), most)
 		if err != nil {

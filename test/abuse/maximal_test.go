@@ -30,6 +30,9 @@ func TestATenantAtTheMaximumOfEveryBound(t *testing.T) {
 			t.Errorf("%s: the neighbour's jobs waited %s beside the tenant, and %s alone", phase, beside, alone)
 		}
 	}
+	if len(r.Refused) > 0 {
+		t.Errorf("%d of the tenant's pools do nothing: %s", len(r.Refused), r.Refused[0])
+	}
 	if r.Changes == 0 || r.Taken == 0 || r.Taken < r.Sent/2 {
 		t.Errorf("the tenant's pools changed %d times, %d of %d events were taken", r.Changes, r.Taken, r.Sent)
 	}
