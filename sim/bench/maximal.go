@@ -44,7 +44,7 @@ func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figur
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Stop()) }()
-	story := &maximal.Story{World: w, Binary: o.corral, Pools: o.pools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Settled: true, Say: say}
+	story := &maximal.Story{World: w, Binary: o.corral, Pools: o.pools, Wide: maximalWide, Jobs: maximalJobs, Starts: maximalStarts, Say: say}
 	r, err := story.Run(ctx)
 	if err != nil {
 		return nil, err

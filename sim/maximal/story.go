@@ -67,8 +67,6 @@ type Story struct {
 	Pools, Wide int
 	// Jobs of the neighbour in each phase, and Starts of the leader and crashes.
 	Jobs, Starts int
-	// Settled has the phases begin once the controller has looked at each of the tenant's pools.
-	Settled bool
 	// Args are further flags of the controller.
 	Args []string
 	// Say is told of progress; nil for nobody.
@@ -94,6 +92,8 @@ type Result struct {
 	Alone, Beside map[string][]time.Duration
 	// AloneMemory and BesideMemory are of the controller.
 	AloneMemory, BesideMemory Memory
+	// Settling is how long the tenant itself waited until the controller had looked at each of its pools once.
+	Settling time.Duration
 	// Refused are the tenant's pools that did nothing, and why.
 	Refused []string
 	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
@@ -129,7 +129,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 		return r, fmt.Errorf("alone: %w", err)
 	}
 	r.AloneMemory = s.take()
-	if err := s.declare(ctx); err != nil {
+	if err := s.declare(ctx, &r); err != nil {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
 	if r.Beside, err = s.phases(ctx, &r, s.change, s.send); err != nil {
@@ -178,7 +178,7 @@ func (s *Story) start(ctx context.Context) (err error) {
 }
 
 // declare makes the maximal tenant, and waits until the controller has looked at each of its pools.
-func (s *Story) declare(ctx context.Context) error {
+func (s *Story) declare(ctx context.Context, r *Result) error {
 	began := time.Now()
 	if err := s.account(ctx, tenantSpace); err != nil {
 		return err
@@ -195,6 +195,7 @@ func (s *Story) declare(ctx context.Context) error {
 		return err
 	}
 	s.Say("the tenant's %d objects are made up after %s", len(objects), time.Since(began).Round(time.Millisecond))
+	made := time.Now()
 	var g errgroup.Group
 	g.SetLimit(writers)
 	for _, object := range objects {
@@ -211,16 +212,15 @@ func (s *Story) declare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if s.Settled {
-		err = s.until(ctx, func(ctx context.Context) error {
-			waiting, _, err := s.look(ctx)
-			if err == nil && waiting > 0 {
-				err = fmt.Errorf("%d pools were not looked at", waiting)
-			}
-			return err
-		})
-	}
-	s.Say("they are there after %s", time.Since(began).Round(time.Millisecond))
+	err = s.until(ctx, func(ctx context.Context) error {
+		waiting, _, err := s.look(ctx)
+		if err == nil && waiting > 0 {
+			err = fmt.Errorf("%d pools were not looked at", waiting)
+		}
+		return err
+	})
+	r.Settling = time.Since(made)
+	s.Say("the controller has looked at them after %s more", r.Settling.Round(time.Millisecond))
 	return err
 }
 
