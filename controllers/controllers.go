@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -122,15 +123,10 @@ const (
 	statusRate = 25
 )
 
-// compilers is how many child processes compile at once: each may take a gigabyte.
-const compilers = 2
-
-// evaluators is how many child processes evaluate policies at once, beside as many that are slow and a spare one: each may take 350 MB.
-const evaluators = 2
-
 // shared is what several controllers use.
 type shared struct {
-	now func() time.Time // the API server's clock
+	now   func() time.Time // the API server's clock
+	guard func(http.RoundTripper) http.RoundTripper
 
 	report, ofPools, ofRunners, ofSets kube.Reporter
 
@@ -155,7 +151,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	}
 	s := shared{
 		report: report, ofPools: report, ofRunners: report, ofSets: report, live: mgr.GetAPIReader(),
-		now: now, engine: policies.NewEngine(now), connections: github.NewConnections(now),
+		now: now, guard: mgr.lease.guard, engine: policies.NewEngine(now), connections: github.NewConnections(now),
 		access:   &connections.Access{Connections: mgr.GetClient(), Namespaces: o.Namespaces, Now: now},
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
@@ -179,7 +175,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 
 // gitHub returns the options of all clients of GitHub.
 func (s shared) gitHub(o Options) github.Options {
-	return github.Options{Version: o.Version, Now: s.now}
+	return github.Options{Version: o.Version, Now: s.now, Guard: s.guard}
 }
 
 // All adds every controller to the manager: one line each.
@@ -254,7 +250,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 		return err
 	}
 	source := sources.New(s.report, s.live, s.accounts.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
-		Concurrent: o.Others, JitterPercent: o.Sources.JitterPercent,
+		Concurrent: min(o.Others, sourceWorkers), JitterPercent: o.Sources.JitterPercent,
 		DefaultServiceAccount: o.Sources.DefaultServiceAccount, CrossNamespace: !o.Sources.NoCrossNamespaceRefs,
 	})
 	if o.Sources.PostStatus {

@@ -9,10 +9,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -43,6 +45,7 @@ type lease struct {
 	began       time.Time
 
 	mu      sync.Mutex
+	led     bool      // this process has had the lease
 	renewed time.Time // when this process last had the lease; zero while it hasn't
 	former  time.Time // when the leader before it last had it, by the server's clock
 	key     string    // of all leaders; "" until this process has read the lease or led
@@ -165,7 +168,35 @@ func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err
 	if l.renewed = at; record.HolderIdentity != l.Identity() {
 		l.renewed = time.Time{}
 	}
+	l.led = l.led || !l.renewed.IsZero()
 	return nil
+}
+
+// errLeaseOver is the error of a write that is not sent.
+var errLeaseOver = errors.New("this process does not hold the lease any more: another one may lead")
+
+// guard returns a transport that sends only reads once this process has led and its lease is over. A process that was suspended for longer than
+// its lease, with its machine or by a debugger, would otherwise complete what it began, although another one leads.
+func (l *lease) guard(next http.RoundTripper) http.RoundTripper {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		if isRead := r.Method == http.MethodGet || r.Method == http.MethodHead; isRead || !l.isOver() {
+			return next.RoundTrip(r)
+		}
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, errLeaseOver
+	})
+}
+
+// isOver reports whether this process has led and its lease is over.
+func (l *lease) isOver() bool {
+	if l.Held() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.led
 }
 
 // Held reports whether this process leads, as far as it can know: nobody else can.

@@ -5,9 +5,13 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -65,10 +69,51 @@ func TestTheLeaseKnowsWhoLeads(t *testing.T) {
 	check("once it gave the lease up", false)
 }
 
+// A standby's requests are sent, as are reads at any time. Writes of a process that led are not, once its lease is over.
+func TestWritesAreSentWhileTheLeaseIsHeld(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := &lease{Interface: &written{}, duration: DefaultLeaseDuration, now: func() time.Time { return now }}
+	sent := 0
+	network := l.guard(promhttp.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	}))
+	check := func(when string, want map[string]bool) {
+		t.Helper()
+		for method, isSent := range want {
+			before := sent
+			r, err := http.NewRequestWithContext(t.Context(), method, "https://example.com", strings.NewReader("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := network.RoundTrip(r)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			if got := sent > before; got != isSent || isSent == errors.Is(err, errLeaseOver) {
+				t.Errorf("%s: %s was sent: %t, want %t; %v", when, method, got, isSent, err)
+			}
+		}
+	}
+	all := map[string]bool{http.MethodGet: true, http.MethodPost: true, http.MethodPatch: true, http.MethodDelete: true}
+	reads := map[string]bool{http.MethodGet: true, http.MethodPost: false, http.MethodPatch: false, http.MethodDelete: false}
+	check("before it leads", all)
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "corral-0"}); err != nil {
+		t.Fatal(err)
+	}
+	check("while it leads", all)
+	now = now.Add(DefaultLeaseDuration)
+	check("once the lease is over", reads)
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil {
+		t.Fatal(err)
+	}
+	check("once it gave the lease up", reads)
+}
+
 func TestALeaseWithoutAnElection(t *testing.T) {
 	began, server := time.Now(), time.Now().Add(-time.Hour) // which is known only once it has answered
 	without := &lease{now: time.Now, server: func() time.Time { return server }, began: began}
-	if !without.Held() || without.Key() != "" {
+	if !without.Held() || without.isOver() || without.Key() != "" {
 		t.Errorf("held %t, key %q", without.Held(), without.Key())
 	}
 	if d := server.Sub(without.Former()); d < 0 || d > time.Minute {

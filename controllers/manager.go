@@ -138,6 +138,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Wrap(held.guard)
 	requests, err := requestClient(config)
 	if err != nil {
 		return nil, err

@@ -316,11 +316,64 @@ type RunnerPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=5
 	Failures []RunnerFailure `json:"failures,omitempty"`
 
+	// health records the runners that failed one after the other. It is absent while runners work.
+	// +optional
+	Health *HealthStatus `json:"health,omitempty"`
+
 	// lastHandledRetryAt is the last value of the annotation corral.dev/retry that was acted on.
 	// +optional
 	LastHandledRetryAt string `json:"lastHandledRetryAt,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
+}
+
+// HealthStatus records failures in a row, so that another controller process continues with them.
+type HealthStatus struct {
+	// revision of the template that the runners were created from.
+	Revision string `json:"revision"`
+	// circuit counts runners that failed for causes that may last, such as an image that cannot be pulled.
+	// +optional
+	Circuit *FailureCount `json:"circuit,omitempty"`
+	// rounds counts attempts that produced no working runner for other causes, such as nodes that refuse pods.
+	// +optional
+	Rounds *FailureCount `json:"rounds,omitempty"`
+	// interruption reports that nodes or others end the pool's runners.
+	// +optional
+	Interruption *Interruption `json:"interruption,omitempty"`
+}
+
+// FailureCount counts failures in a row.
+type FailureCount struct {
+	// count of failures in a row.
+	// +kubebuilder:validation:Minimum=1
+	Count int32 `json:"count"`
+	// cause of the last failure.
+	Cause RunnerCause `json:"cause"`
+	// message about the last failure.
+	// +optional
+	// +kubebuilder:validation:MaxLength=300
+	Message string `json:"message,omitempty"`
+	// last is the time of the last failure.
+	Last metav1.Time `json:"last"`
+	// nextAttempt is when the pool tries another runner.
+	NextAttempt metav1.Time `json:"nextAttempt"`
+}
+
+// Interruption reports that nodes or others end a pool's runners.
+type Interruption struct {
+	// reason is NodesFailing or PodsDeleted.
+	Reason string `json:"reason"`
+	// nodes that refused or ended runners, in alphabetical order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Nodes []string `json:"nodes,omitempty"`
+	// message about the last such end.
+	// +optional
+	// +kubebuilder:validation:MaxLength=300
+	Message string `json:"message,omitempty"`
+	// last is the time of the last such end.
+	Last metav1.Time `json:"last"`
 }
 
 // GetJobs returns how many jobs are known of; 0 until they were counted.

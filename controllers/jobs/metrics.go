@@ -37,8 +37,10 @@ const (
 	// pollSpread is within what time metrics are looked at first.
 	pollSpread = 2 * time.Second
 	// pollsAtOnce is how many looks there are at once at one server, or by one connection to GitHub: what doesn't answer takes no
-	// more. A pool has one of them.
-	pollsAtOnce = 8
+	// more. A pool has one of them, a namespace a quarter.
+	pollsAtOnce = 32
+	// mostBegun bounds what is remembered of turns: to forget it costs a turn each.
+	mostBegun = 10_000
 	// partlyHeld is for how long a number that misses a part holds what was seen before.
 	partlyHeld = 15 * time.Minute
 	// pollLimit bounds a look, of GitHub's lists of jobs at that.
@@ -111,7 +113,9 @@ type Poller struct {
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
-	running map[string]int // looks at an endpoint
+	running map[string]int    // looks at an endpoint, and those of a namespace
+	begun   map[string]uint64 // when a namespace last began a look at an endpoint, by a count of all looks
+	looks   uint64
 	work    sync.WaitGroup
 }
 
@@ -145,7 +149,7 @@ func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" |
 
 // NewPoller returns a Poller without pools.
 func NewPoller(c PollerConfig) *Poller {
-	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[string]int{}}
+	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[string]int{}, begun: map[string]uint64{}}
 }
 
 // SetupWithManager has the Poller run with the leader, and told of pools.
@@ -282,7 +286,8 @@ type look struct {
 	probe  *probe
 }
 
-// startDue begins the looks that are due, and returns how long nothing else is. What is due the longest comes first.
+// startDue begins the looks that are due, and returns how long nothing else is. Namespaces take turns at an endpoint; within a namespace, what
+// is due the longest comes first.
 func (p *Poller) startDue(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +305,7 @@ const lookedAtOnce = 64
 
 var betweenParts = func() {}
 
-// first returns the looks that are due and may begin, what is due the longest first, and how long nothing else is due. Of the pools of a namespace
+// first returns the looks that are due and may begin, and how long nothing else is due. Of the pools of a namespace
 // at an endpoint, it returns as many as there are places. It is called with the lock, which others get in between.
 func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	firsts, seen := map[string][]look{}, 0
@@ -316,14 +321,19 @@ func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 			if share := d.share(); p.mayAsk(d) && !t.asks(endpoint) {
 				at, _ := slices.BinarySearchFunc(firsts[share], d, sooner)
 				some := slices.Insert(firsts[share], at, d)
-				firsts[share] = some[:min(len(some), pollsAtOnce)]
+				firsts[share] = some[:min(len(some), pollsAtOnce/4)]
 			}
 		}
 	}
 	for _, some := range firsts {
 		due = append(due, some...)
 	}
-	slices.SortFunc(due, sooner)
+	slices.SortFunc(due, func(a, b look) int {
+		if order := cmp.Compare(p.begun[a.share()], p.begun[b.share()]); order != 0 {
+			return order
+		}
+		return sooner(a, b)
+	})
 	return due, next
 }
 
@@ -351,10 +361,10 @@ func sooner(a, b look) int {
 	return cmp.Or(cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 }
 
-// mayAsk reports whether there is a place at the endpoint: one namespace holds all but one of them at most, so that its many metrics,
+// mayAsk reports whether there is a place at the endpoint: one namespace holds a quarter of them at most, so that its many metrics,
 // or slow ones, keep nobody else's from being looked at.
 func (p *Poller) mayAsk(d look) bool {
-	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce-1
+	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce/4
 }
 
 // share names the places of a namespace at an endpoint.
@@ -370,6 +380,11 @@ func (p *Poller) begin(ctx context.Context, d look) {
 	d.probe.running = true
 	p.running[d.probe.endpoint]++
 	p.running[d.share()]++
+	if len(p.begun) >= mostBegun {
+		clear(p.begun)
+	}
+	p.looks++
+	p.begun[d.share()] = p.looks
 	p.work.Go(func() {
 		within, cancel := context.WithTimeout(ctx, pollLimit)
 		defer cancel()

@@ -362,12 +362,49 @@ func TestPollerIsBounded(t *testing.T) {
 				t.Errorf("%d looks at once", x.most)
 			}
 		})
-		// 120 looks of 10 s, 7 at a time as all are of one namespace, take 180 s.
+		// 120 looks of 10 s, 8 at a time as all are of one namespace, take 150 s.
 		wait(190 * time.Second)
 		for _, p := range pools {
 			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Stale {
 				t.Errorf("%s didn't have its turn: %+v", p.GetName(), r)
 			}
+		}
+	})
+}
+
+// Namespaces take turns at a server that doesn't answer, and each holds a quarter of the places at most.
+func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRound(t)
+		x.edit(func() { x.hangs["slow"] = true })
+		add := func(namespace string, pools int) {
+			for i := range pools {
+				p := metered(fmt.Sprintf("p%02d", i), promMetric("slow", "slow"))
+				p.Namespace = namespace
+				if err := x.api.Create(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				x.poller.setPool(p)
+			}
+		}
+		running := func(namespace string) int {
+			x.poller.mu.Lock()
+			defer x.poller.mu.Unlock()
+			return x.poller.running["prometheus/slow "+namespace]
+		}
+		for i := range 4 {
+			add(fmt.Sprint("greedy-", i), 40)
+		}
+		wait(5 * time.Second)
+		for i := range 4 {
+			if n := running(fmt.Sprint("greedy-", i)); n != pollsAtOnce/4 {
+				t.Errorf("a namespace holds %d places", n)
+			}
+		}
+		add("quiet", 2)
+		wait(13 * time.Second) // until it is due, and the first look of the others ends
+		if n := x.poller.begun["prometheus/slow quiet"]; n == 0 {
+			t.Error("it waits for all that others wait for")
 		}
 	})
 }
@@ -639,7 +676,7 @@ func TestManyDueMetricsKeepNoOtherWaiting(t *testing.T) {
 		for _, d := range due {
 			got[d.share()]++
 		}
-		want := map[string]int{"prometheus/main " + greedy: pollsAtOnce, "prometheus/other " + greedy: pollsAtOnce, "prometheus/main " + ns: 1}
+		want := map[string]int{"prometheus/main " + greedy: pollsAtOnce / 4, "prometheus/other " + greedy: pollsAtOnce / 4, "prometheus/main " + ns: 1}
 		if diff := cmp.Diff(want, got); diff != "" || others != (n+1)/lookedAtOnce {
 			t.Errorf("%d pools: others had the lock %d times; looks (-want +got):\n%s", n, others, diff)
 		}

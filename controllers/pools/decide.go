@@ -144,8 +144,8 @@ func failing(c scaling.Circuit, i interruption) notReady {
 	case !c.Rounds.Open():
 		return notReady{}
 	case len(i.row) > 0 && c.Rounds.Cause.IsExternal():
-		reason, who := describeRow(i.row)
-		return notReady{reason: reason, message: who + "; " + c.Rounds.String()}
+		i.reason, i.nodes = endedBy(i.row)
+		return notReady{reason: i.reason, message: i.describe() + "; " + c.Rounds.String()}
 	}
 	return notReady{reason: v1alpha1.RunnersFailingReason, message: c.Rounds.String()}
 }

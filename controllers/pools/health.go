@@ -291,18 +291,14 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 	return circuits
 }
 
-// recalled is the circuit of a revision as the status says it, if this process has seen nothing of the pool yet; closed otherwise.
+// recalled returns the circuit of a revision as the status records it, if this process has not looked at the pool yet. It is closed if the
+// specification has changed since: that may have been the fix.
 func recalled(o observation, revision string) scaling.Circuit {
 	s := &o.pool.Status
-	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
-	if o.memory.health.circuits != nil || c == nil || c.Reason != v1alpha1.RunnersFailingReason || c.ObservedGeneration != o.pool.Generation || s.Update != nil || revision != s.Revision {
+	if o.memory.health.circuits != nil || s.ObservedGeneration != o.pool.Generation || s.Update != nil {
 		return scaling.Circuit{Revision: revision}
 	}
-	last := c.LastTransitionTime.Time
-	if i := slices.IndexFunc(s.Failures, func(f v1alpha1.RunnerFailure) bool { return f.Revision == revision }); i >= 0 {
-		last = s.Failures[i].Time.Time // the condition has been so since the third
-	}
-	return scaling.Recall(revision, c.Message, last)
+	return scaling.Recall(revision, s.Health)
 }
 
 // afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last one that got a job.

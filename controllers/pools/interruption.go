@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
@@ -29,8 +30,10 @@ const (
 type interruption struct {
 	// row has the last runners that nodes or others ended; the newest last.
 	row []runners.Failure
-	// reason of the condition Healthy, who ends the runners and what the last one ended with; "" while nothing is reported.
-	reason, who, says string
+	// reason of the condition Healthy; "" while nothing is reported. nodes are those that ended runners, and lastMessage is about the last end.
+	reason      string
+	nodes       []string
+	lastMessage string
 	// well is when the last runner that did well began to, and last when the last of the row ended.
 	well, last time.Time
 	// isNew is true in the pass that reports it first.
@@ -51,12 +54,12 @@ func (i interruption) after(o observation, results runners.Results, failures []r
 		if f.Began.After(next.well) {
 			n++
 			next.last = f.At
-			next.says = "; the last: " + wording.Truncate(f.Message, maxReason)
+			next.lastMessage = wording.Truncate(f.Message, maxReason)
 		}
 	}
 	switch {
 	case n >= scaling.Tolerated:
-		next.reason, next.who = describeRow(next.row)
+		next.reason, next.nodes = endedBy(next.row)
 		next.isNew = i.reason == "" && conditions.GetReason(o.pool, v1alpha1.HealthyCondition) != next.reason
 	case o.now.Sub(next.last) >= interruptedLeast:
 		next.reason = ""
@@ -64,28 +67,52 @@ func (i interruption) after(o observation, results runners.Results, failures []r
 	return next
 }
 
-// recalled returns it without what is about one pass. A process that has just begun goes on with what the pool reports.
+// recalled returns it without what is about one pass. A process that has just begun goes on with what the pool's status records.
 func (i interruption) recalled(o observation) interruption {
 	i.isNew = false
-	c := conditions.Get(o.pool, v1alpha1.HealthyCondition)
-	if o.memory.health.failures == nil && c != nil && (c.Reason == v1alpha1.NodesFailingReason || c.Reason == v1alpha1.PodsDeletedReason) {
-		i.reason, i.who, i.last = c.Reason, c.Message, o.now
+	if h := o.pool.Status.Health; o.memory.health.failures == nil && h != nil && h.Interruption != nil {
+		i.reason, i.nodes = h.Interruption.Reason, h.Interruption.Nodes
+		i.lastMessage, i.last = h.Interruption.Message, h.Interruption.Last.Time
 	}
 	return i
 }
 
-// describeRow returns the reason that a row of runners ended by nodes or others is reported for, by the last one, and who ended them.
-func describeRow(row []runners.Failure) (reason, who string) {
-	if row[len(row)-1].Cause != v1alpha1.CauseNode {
-		return v1alpha1.PodsDeletedReason, "others delete the pods of runners"
+// status returns what another process needs to go on with it; nil if nothing is reported.
+func (i interruption) status() *v1alpha1.Interruption {
+	if i.reason == "" {
+		return nil
 	}
-	nodes := map[string]bool{}
+	return &v1alpha1.Interruption{Reason: i.reason, Nodes: i.nodes, Message: i.lastMessage, Last: metav1.Time{Time: i.last.Truncate(time.Second)}}
+}
+
+// endedBy returns the reason that a row of runners ended by nodes or others is reported for, by the last one, and the nodes that ended some.
+func endedBy(row []runners.Failure) (reason string, nodes []string) {
+	if row[len(row)-1].Cause != v1alpha1.CauseNode {
+		return v1alpha1.PodsDeletedReason, nil
+	}
+	names := map[string]bool{}
 	for _, f := range row {
 		if f.Cause == v1alpha1.CauseNode && f.Node != "" {
-			nodes[f.Node] = true
+			names[f.Node] = true
 		}
 	}
-	return v1alpha1.NodesFailingReason, "nodes refuse or end runners: " + wording.List(slices.Sorted(maps.Keys(nodes)), maxNamed)
+	return v1alpha1.NodesFailingReason, slices.Sorted(maps.Keys(names))
+}
+
+// describe returns who ends the runners.
+func (i interruption) describe() string {
+	if i.reason == v1alpha1.PodsDeletedReason {
+		return "others delete the pods of runners"
+	}
+	return "nodes refuse or end runners: " + wording.List(i.nodes, maxNamed)
+}
+
+// message describes it with the last end, if this process saw that.
+func (i interruption) message() string {
+	if i.lastMessage == "" {
+		return i.describe()
+	}
+	return i.describe() + "; the last: " + i.lastMessage
 }
 
 // wellSince is when the last runner of the pool began to do well; zero if none is known to.

@@ -203,7 +203,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 // for the same reason.
 func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
 	if i := o.memory.health.interruption; i.isNew && !d.circuit.Open() && said != i.reason {
-		r.Event(o.pool, corev1.EventTypeWarning, i.reason, i.who+i.says)
+		r.Event(o.pool, corev1.EventTypeWarning, i.reason, i.message())
 	}
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",

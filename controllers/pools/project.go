@@ -43,6 +43,11 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	if hasDemand(o.pool) {
 		s.Demand = o.demand.Statuses
 	}
+	s.Health = d.circuit.Status()
+	if i := o.memory.health.interruption.status(); i != nil {
+		s.Health = cmp.Or(s.Health, &v1alpha1.HealthStatus{Revision: d.circuit.Revision})
+		s.Health.Interruption = i
+	}
 	markHealthy(pool, d.circuit, o.memory.health.interruption)
 	markVersion(pool, o)
 	// Rules may name another time in each decision: that alone is no reason to write.
@@ -76,7 +81,7 @@ func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
 	case why.reason != "":
 		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, why.reason, "%s", why.message)
 	case i.reason != "":
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.who+i.says)
+		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.message())
 	default:
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -406,4 +407,19 @@ func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string,
 	}
 	leaksTotal.Inc()
 	v.log.Info("Deregistered a runner that was left behind", "runner", known.Name, "id", known.ID)
+	if err == nil { // it had no job, and gets none
+		v.deleteLeftPod(ctx, client.ObjectKey{Namespace: namespace, Name: known.Name}, known.ID)
+	}
+}
+
+// deleteLeftPod deletes the pod of a registration that GitHub removed, if its Runner is gone.
+func (v *visit) deleteLeftPod(ctx context.Context, key client.ObjectKey, id int64) {
+	pod := &corev1.Pod{}
+	err := v.Client.Get(ctx, key, pod)
+	if err == nil && pod.Annotations[v1alpha1.RunnerIDAnnotation] == strconv.FormatInt(id, 10) {
+		err = v.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		v.log.Error(err, "Deleting the pod of a runner that was left behind", "pod", key.String())
+	}
 }

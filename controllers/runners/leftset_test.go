@@ -5,6 +5,7 @@ package runners
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -58,6 +59,17 @@ func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	pod := func(name, id string) {
+		b.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, Annotations: map[string]string{v1alpha1.RunnerIDAnnotation: id}}})
+	}
+	for _, r := range b.github.Report().Runners {
+		switch r.Name {
+		case stem + "1", stem + "4":
+			pod(r.Name, strconv.Itoa(r.ID))
+		case stem + "2":
+			pod(r.Name, strconv.Itoa(r.ID+1)) // of another registration
+		}
+	}
 	left := func() (names []string) {
 		for _, r := range b.github.Report().Runners {
 			names = append(names, r.Name)
@@ -86,6 +98,11 @@ func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 	want := slices.DeleteFunc(all, func(name string) bool { return name == stem+"1" || name == stem+"2" })
 	if got := left(); !slices.Equal(got, want) {
 		t.Errorf("%v are left, want %v", got, want)
+	}
+	for name, stays := range map[string]bool{stem + "1": false, stem + "2": true, stem + "4": true} {
+		if err := b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: name}, &corev1.Pod{}); (err == nil) != stays {
+			t.Errorf("pod %s stays: %t, want %t; %v", name, err == nil, stays, err)
+		}
 	}
 	c.Sessions = counted{&holder{}, 6}
 	b.collect(c, time.Minute)

@@ -4,6 +4,7 @@
 package scalesets
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -63,7 +64,7 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.ScaleSet) (o ob
 			id = o.remote.ID
 		}
 	}
-	if id != 0 {
+	if id != 0 && r.checkOwner(ctx, gh, set, recorded(set, id)) == nil {
 		r.ensureSession(set, gh, id) // the runners that are waited for are told of their jobs by it, and deregistered by who holds it
 		r.Sessions.Announce(key, 0)
 	}
@@ -125,12 +126,17 @@ func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*
 	return remote, outcome(err)
 }
 
+// recorded is a scale set as far as its record knows it.
+func recorded(set *v1alpha1.ScaleSet, id int64) *scaleset.Set {
+	return &scaleset.Set{ID: id, Name: cmp.Or(set.Status.Name, set.Spec.Name), GroupName: cmp.Or(set.Status.RunnerGroup, set.Spec.RunnerGroup)}
+}
+
 // deleteThere deletes the scale set, unless another pool has it: then it is left to that one, for which a session may be closed for a moment.
 func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, id int64) error {
 	left := func(kind, why string) {
 		r.Event(set, kind, v1alpha1.OwnedElsewhereReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
 	}
-	shared, err := r.anotherHas(ctx, set, id, func(*v1alpha1.ScaleSet) bool { return true })
+	shared, err := r.anotherHas(ctx, gh, set, recorded(set, id), func(*v1alpha1.ScaleSet) bool { return true })
 	if err != nil {
 		return err
 	}

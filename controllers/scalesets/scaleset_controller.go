@@ -168,7 +168,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	case scaleset.Refused:
 		owner = r.Cluster + "/" + set.Spec.PoolUID
 	case scaleset.OwnedElsewhere:
-		owner, o.session = r.nameHolder(ctx, set, remote.ID, session.Owner), new("")
+		owner, o.session = r.nameHolder(ctx, gh, set, remote, session.Owner), new("")
 	}
 	if o.listening, err = listening(set.Spec.Name, session, owner, conditions.Has(set, v1alpha1.ListeningCondition), r.Now()); err != nil {
 		return o, err
@@ -217,19 +217,18 @@ func (r *Reconciler) isForged(set *v1alpha1.ScaleSet) bool {
 	return err == nil && holder != nil && holder.Namespace != set.Namespace
 }
 
-// checkOwner refuses a scale set that a pool of another namespace has by the same connection: one that declares its name or, if both do or
-// neither does, that had it first. An id in a status can be anybody's. Who holds the session would tell, too, but
-// not while the other's is closed for a moment. Who listens now keeps it.
-func (r *Reconciler) checkOwner(ctx context.Context, set *v1alpha1.ScaleSet, remote *scaleset.Set, session scaleset.State) error {
-	if session == scaleset.Listening && set.Status.ID == remote.ID {
+// checkOwner refuses a scale set that a pool of another namespace has, by whatever connection: one with a stronger claim, or that had an
+// equal one first. Who holds the session would tell, too, but not while the other's is closed for a moment. Who listens now keeps it.
+func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set) error {
+	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
+	if session.State == scaleset.Listening && set.Status.ID == remote.ID {
 		return nil
 	}
-	had, err := r.anotherHas(ctx, set, remote.ID, func(o *v1alpha1.ScaleSet) bool {
+	own := r.claim(set, gh, remote)
+	had, err := r.anotherHas(ctx, gh, set, remote, func(o *v1alpha1.ScaleSet) bool {
+		theirs := r.claim(o, gh, remote)
 		first := o.CreationTimestamp.Before(&set.CreationTimestamp) || o.CreationTimestamp.Equal(&set.CreationTimestamp) && o.UID < set.UID
-		if theirs := declares(o, remote); theirs != declares(set, remote) {
-			first = theirs
-		}
-		return o.Namespace != set.Namespace && first
+		return o.Namespace != set.Namespace && (theirs > own || theirs == own && first)
 	})
 	if err != nil || !had {
 		return err
@@ -237,24 +236,60 @@ func (r *Reconciler) checkOwner(ctx context.Context, set *v1alpha1.ScaleSet, rem
 	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", set.Spec.Name)
 }
 
+// claim returns how strong the claim of a record to a scale set is. The seal of a session shows that the pool had it. The name is what the pool
+// asks for. The id in a status can be anybody's.
+func (r *Reconciler) claim(s *v1alpha1.ScaleSet, gh *scaleset.Client, remote *scaleset.Set) (strength int) {
+	if own, ok := r.Clients.Get(connections.Key(connectionOf(s))); ok {
+		gh = own
+	}
+	if r.unsealed(s, gh, remote.ID) != "" {
+		strength = 4
+	}
+	if declares(s, remote) {
+		strength += 2
+	}
+	if s.Status.ID == remote.ID {
+		strength++
+	}
+	return strength
+}
+
 // declares reports whether a record asks for a scale set by its name.
 func declares(s *v1alpha1.ScaleSet, remote *scaleset.Set) bool {
 	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
-// anotherHas reports whether the record of another pool, which stays, has the scale set by the same connection.
-func (r *Reconciler) anotherHas(ctx context.Context, set *v1alpha1.ScaleSet, id int64, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
+// anotherHas reports whether the record of another pool, which stays, has the scale set by its id. If its id may have been lost, the name
+// counts, in another namespace and with a connection that serves. Other connections count that lead to the same place on GitHub.
+func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
 	sets := &v1alpha1.ScaleSetList{}
 	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("looking who has the scale set: %w", err)
 	}
 	for i := range sets.Items {
 		o := &sets.Items[i]
-		if o.UID != set.UID && o.DeletionTimestamp.IsZero() && o.Status.ID == id && connectionOf(o) == connectionOf(set) && counts(o) {
+		lost := o.Status.ID == 0 && o.Namespace != set.Namespace && declares(o, remote)
+		if lost {
+			_, lost = r.Clients.Get(connections.Key(connectionOf(o)))
+		}
+		if (lost || o.Status.ID == remote.ID) && o.UID != set.UID && o.DeletionTimestamp.IsZero() && r.isSamePlace(ctx, gh, set, o) && counts(o) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// isSamePlace reports whether the connection of another record leads to where the client of a record's connection does.
+func (r *Reconciler) isSamePlace(ctx context.Context, gh *scaleset.Client, set, o *v1alpha1.ScaleSet) bool {
+	if connectionOf(o) == connectionOf(set) {
+		return true
+	}
+	connection := &v1alpha1.GitHubConnection{}
+	if r.Client.Get(ctx, connectionOf(o), connection) != nil {
+		return false
+	}
+	target, err := github.ParseURL(connection.Spec.URL)
+	return err == nil && target.Is(gh.Target())
 }
 
 // closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
@@ -294,12 +329,14 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 	if err != nil {
 		return nil, err
 	}
-	remote, err := findOrCreate(ctx, gh, set, group)
+	remote, created, err := findOrCreate(ctx, gh, set, group)
 	if err != nil {
 		return nil, outcome(err)
 	}
-	if err := r.checkOwner(ctx, set, remote, session.State); err != nil {
-		return nil, err
+	if !created {
+		if err := r.checkOwner(ctx, gh, set, remote); err != nil {
+			return nil, err
+		}
 	}
 	r.verify(set, remote, false)
 	return remote, nil
@@ -322,18 +359,19 @@ func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (
 
 // findOrCreate looks by id, then by name, then creates. A name that is taken in
 // between is looked up again by the next attempt.
-func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, group int64) (*scaleset.Set, error) {
+func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, group int64) (remote *scaleset.Set, created bool, err error) {
 	if id := set.Status.ID; id != 0 {
-		remote, err := gh.Get(ctx, id)
+		remote, err = gh.Get(ctx, id)
 		if err == nil || !github.IsNotFound(err) {
-			return remote, err
+			return remote, false, err
 		}
 	}
-	remote, err := gh.Find(ctx, group, set.Spec.Name)
+	remote, err = gh.Find(ctx, group, set.Spec.Name)
 	if err != nil || remote != nil {
-		return remote, err
+		return remote, false, err
 	}
-	return gh.Create(ctx, scaleset.Set{Name: set.Spec.Name, GroupID: group, Labels: set.Spec.Labels})
+	remote, err = gh.Create(ctx, scaleset.Set{Name: set.Spec.Name, GroupID: group, Labels: set.Spec.Labels})
+	return remote, true, err
 }
 
 // listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
@@ -477,7 +515,7 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 }
 
 // nameHolder names who holds the session of a scale set. If GitHub doesn't say, it may be a pool of this cluster whose record has a session.
-func (r *Reconciler) nameHolder(ctx context.Context, set *v1alpha1.ScaleSet, id int64, owner string) string {
+func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set, owner string) string {
 	if owner != "" {
 		return r.nameOwner(owner, set.Namespace)
 	}
@@ -487,7 +525,7 @@ func (r *Reconciler) nameHolder(ctx context.Context, set *v1alpha1.ScaleSet, id 
 		}
 		return owner != ""
 	}
-	_, _ = r.anotherHas(ctx, set, id, holds) // without an answer it's somebody else
+	_, _ = r.anotherHas(ctx, gh, set, remote, holds) // without an answer it's somebody else
 	return r.nameOwner(owner, set.Namespace)
 }
 

@@ -23,7 +23,8 @@ import (
 func sharing(t *testing.T, options ...githubsim.Options) *bench {
 	b := newBenchOn(t, append(options, githubsim.Options{})[0])
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"}, Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{v1alpha1.AllNamespaces}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: b.github.ConfigURL("acme"), AllowedNamespaces: []string{v1alpha1.AllNamespaces}},
 	}))
 	b.Access = &connections.Access{Connections: b.Client, Now: b.clock.Now}
 	return b
@@ -31,6 +32,12 @@ func sharing(t *testing.T, options ...githubsim.Options) *bench {
 
 // tenant adds a pool's record in a namespace, so old, with the one name for its scale set.
 func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName {
+	b.t.Helper()
+	return b.tenantOn(v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}, namespace, age)
+}
+
+// tenantOn is tenant with another connection.
+func (b *bench) tenantOn(connection v1alpha1.ConnectionReference, namespace string, age time.Duration) types.NamespacedName {
 	b.t.Helper()
 	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux", UID: types.UID("pool-" + namespace)}}))
 	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.ScaleSet{
@@ -40,7 +47,7 @@ func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName
 		},
 		Spec: v1alpha1.ScaleSetSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "pool-" + namespace,
-			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}, Name: "shared", RunnerGroup: "default", Labels: []string{"linux"},
+			ConnectionRef: connection, Name: "shared", RunnerGroup: "default", Labels: []string{"linux"},
 		},
 	}))
 	return types.NamespacedName{Namespace: namespace, Name: "linux"}
@@ -99,19 +106,99 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 		b.until(older, v1alpha1.OwnedElsewhereReason)
 		b.until(younger, v1alpha1.SucceededReason)
 	}
-	b.Sessions.Stop(t.Context(), younger) // as in a restart; the older one is first
+	b.Sessions.Stop(t.Context(), younger) // as in a restart
 	b.Sessions.Stop(t.Context(), older)
-	b.until(older, v1alpha1.SucceededReason)
-	b.until(younger, v1alpha1.OwnedElsewhereReason)
-	if _, open := b.Sessions.Snapshot(younger); !open {
-		t.Error("who has just lost it doesn't say to whom")
-	}
 	b.clock.Step(verifyInterval)
-	b.until(younger, v1alpha1.OwnedElsewhereReason)
-	if _, open := b.Sessions.Snapshot(younger); open {
+	b.until(older, v1alpha1.OwnedElsewhereReason)
+	if _, open := b.Sessions.Snapshot(older); open {
 		t.Error("who may not have it waits for its session")
 	}
-	b.until(older, v1alpha1.SucceededReason)
+	b.until(younger, v1alpha1.SucceededReason)
+	b.Sessions.Stop(t.Context(), younger)
+	b.loseStatus(younger)
+	b.clock.Step(verifyInterval)
+	b.until(older, v1alpha1.SucceededReason) // nothing shows that the younger one had it
+	b.until(younger, v1alpha1.OwnedElsewhereReason)
+}
+
+// loseStatus is a restore that leaves out the status.
+func (b *bench) loseStatus(key types.NamespacedName) {
+	b.t.Helper()
+	s := &v1alpha1.ScaleSet{}
+	must(b.t, b.Client.Get(b.t.Context(), key, s))
+	s.Status = v1alpha1.ScaleSetStatus{}
+	must(b.t, b.Client.Status().Update(b.t.Context(), s))
+}
+
+// Whoever has credentials of the organization could make a connection of its own, and have another namespace's scale set by its name while the
+// session is closed.
+func TestAConnectionOfOnesOwnTakesNoOthersScaleSet(t *testing.T) {
+	for name, lost := range map[string]bool{"a restart": false, "a restore without status": true} {
+		t.Run(name, func(t *testing.T) {
+			b := sharing(t)
+			must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "thief", Name: "own"}, Spec: v1alpha1.GitHubConnectionSpec{URL: b.github.ConfigURL("ACME")},
+			}))
+			victim := b.tenant("victim", time.Hour)
+			b.until(victim, v1alpha1.SucceededReason)
+			age := 2 * time.Hour
+			if lost { // only the age shows whose it is
+				age = 0
+			}
+			thief := b.tenantOn(v1alpha1.ConnectionReference{Name: "own"}, "thief", age)
+			b.Sessions.Stop(t.Context(), victim)
+			if lost {
+				b.loseStatus(victim)
+			}
+			b.clock.Step(verifyInterval)
+			b.until(thief, v1alpha1.OwnedElsewhereReason)
+			if _, open := b.Sessions.Snapshot(thief); open {
+				t.Error("the thief opened the victim's session")
+			}
+			b.end(thief)
+			if sets := b.remote(); len(sets) != 1 {
+				t.Fatalf("on GitHub: %+v", sets)
+			}
+			b.until(victim, v1alpha1.SucceededReason)
+		})
+	}
+}
+
+// What a namespace had, it has again under another record: after a restore, or when a pool is made anew.
+func TestANamespaceAdoptsItsOwnScaleSet(t *testing.T) {
+	b := sharing(t)
+	key := b.tenant("team", time.Hour)
+	b.until(key, v1alpha1.SucceededReason)
+	id := b.remote()[0].ID
+	b.Sessions.Stop(t.Context(), key)
+	gone := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, gone))
+	gone.Finalizers = nil
+	must(t, b.Client.Update(t.Context(), gone))
+	must(t, b.Client.Delete(t.Context(), gone))
+	must(t, b.Client.Delete(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "linux"}}))
+	b.until(b.tenantOn(v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}, "team", 0), v1alpha1.SucceededReason)
+	if sets := b.remote(); len(sets) != 1 || sets[0].ID != id {
+		t.Errorf("on GitHub: %+v", sets)
+	}
+}
+
+// A connection that leads elsewhere is in nobody's way, although the ids are the same there.
+func TestScaleSetsOfOtherPlacesAreNotCompared(t *testing.T) {
+	b := sharing(t)
+	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "own"}, Spec: v1alpha1.GitHubConnectionSpec{URL: b.github.ConfigURL("umbrella")},
+	}))
+	other := b.tenantOn(v1alpha1.ConnectionReference{Name: "own"}, "other", 2*time.Hour)
+	key := b.tenant("team", time.Hour)
+	b.until(key, v1alpha1.SucceededReason)
+	s := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), other, s))
+	s.Status.ID = int64(b.remote()[0].ID)
+	must(t, b.Client.Status().Update(t.Context(), s))
+	b.Sessions.Stop(t.Context(), key)
+	b.clock.Step(verifyInterval)
+	b.until(key, v1alpha1.SucceededReason)
 }
 
 // The id in a record's status can be forged; the name on GitHub can't, nor whom GitHub gives the session.

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -74,7 +76,7 @@ func (p *pass) resolveGit(ctx context.Context) (revision, error) {
 	}
 	git := p.source.Spec.Git
 	rev := revision{request: gitsource.Request{URL: git.URL, Ref: gitsource.Ref(git.GetRef()), Auth: auth, Verify: verify}}
-	err = p.ask(ctx, git.URL, func(limited context.Context) (err error) {
+	err = p.ask(ctx, rev.dials(), func(limited context.Context) (err error) {
 		rev.name, err = p.Fetcher.Resolve(limited, rev.request)
 		return err
 	})
@@ -84,11 +86,43 @@ func (p *pass) resolveGit(ctx context.Context) (revision, error) {
 	return rev, nil
 }
 
-// ask calls a server when it is the source's turn, within spec.timeout.
-func (p *pass) ask(ctx context.Context, server string, call func(context.Context) error) error {
+// dials returns what the controller connects to: the source's own proxy if it has one, which may be what is slow.
+func (r revision) dials() string {
+	location, err := url.Parse(r.request.URL)
+	switch {
+	case r.artifact != nil:
+		location, err = url.Parse(r.artifact.URL)
+	case r.request.Auth.Proxy != nil:
+		location = r.request.Auth.Proxy
+	}
+	if err != nil {
+		return "" // it isn't asked
+	}
+	return dialled(location)
+}
+
+// ask calls a server when it is the source's turn, within spec.timeout. The turn lasts until leave, so that who was told of a new revision
+// needs no other turn to fetch it.
+func (p *pass) ask(ctx context.Context, server string, call func(context.Context) error) (err error) {
+	if p.turn == nil {
+		if p.turn, err = p.hosts.enter(client.ObjectKeyFromObject(p.source), server); err != nil {
+			return err
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, p.source.Spec.GetTimeout())
 	defer cancel()
-	return p.hosts.ask(p.source.Namespace, server, func() error { return call(limited) })
+	if err = call(limited); err != nil {
+		p.leave(err)
+	}
+	return err
+}
+
+// leave ends the turn at a server, if the source has one.
+func (p *pass) leave(err error) {
+	if p.turn != nil {
+		p.turn.leave(err)
+		p.turn = nil
+	}
 }
 
 // build returns what a revision declares, from the cache if it can, or stalls with its diagnostics. On request, a revision that failed
@@ -116,6 +150,7 @@ func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, e
 		}
 	}
 	rev, files, err := p.fetch(ctx, resolved)
+	p.leave(err)
 	if err != nil {
 		return built{revision: resolved, attempted: resolved.name != last}, p.fetchFailed(ctx, resolved, err)
 	}
@@ -163,7 +198,7 @@ func (p *pass) fetch(ctx context.Context, rev revision) (revision, fs.FS, error)
 }
 
 func (p *pass) fetchGit(ctx context.Context, rev revision) (checkout gitsource.Checkout, err error) {
-	err = p.ask(ctx, rev.request.URL, func(limited context.Context) (err error) {
+	err = p.ask(ctx, rev.dials(), func(limited context.Context) (err error) {
 		checkout, err = p.Fetcher.Fetch(limited, rev.request)
 		return err
 	})

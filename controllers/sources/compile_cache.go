@@ -14,6 +14,8 @@ import (
 const (
 	// compileCacheBytes is the size of the cache, in bytes of JSON: in memory, results take some ten times as much.
 	compileCacheBytes = 32 << 20
+	// CacheMemory is what the cache takes in memory at most, in bytes.
+	CacheMemory = 10 * compileCacheBytes
 	// entryOverhead is added to the size of each result, in bytes, so that many small ones are limited, too.
 	entryOverhead = 1 << 10
 )

@@ -144,7 +144,7 @@ func causeOf(object fluxSource) string {
 func (p *pass) fetchArtifact(ctx context.Context, rev revision) (gitsource.Checkout, error) {
 	checkout := gitsource.Checkout{Revision: rev.name}
 	artifact := fluxsource.Artifact{URL: rev.artifact.URL, Digest: rev.artifact.Digest}
-	err := p.ask(ctx, artifact.URL, func(limited context.Context) (err error) {
+	err := p.ask(ctx, rev.dials(), func(limited context.Context) (err error) {
 		checkout.FS, err = p.Artifacts.Fetch(limited, artifact)
 		return err
 	})

@@ -86,13 +86,14 @@ func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetch
 	}
 }
 
-// pass is one look at one source: what is known at its beginning, and not set again.
+// pass is one look at one source: what is known at its beginning, and not set again, and its turn at a server.
 type pass struct {
 	*Reconciler
 	source    *v1alpha1.PoolSource
 	attempt   *kube.Attempt
 	actor     actor
 	requested bool // by annotation, and not handled yet
+	turn      *turn
 }
 
 // outcome is how far a pass came.
@@ -168,7 +169,9 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 		o.done = kube.Done{Unready: v1alpha1.SuspendedReason, Message: "Suspended: what was applied keeps running as it is"}
 		return o, nil
 	}
-	if o.built, err = p.fetchAndBuild(ctx); err != nil {
+	o.built, err = p.fetchAndBuild(ctx)
+	p.leave(nil)
+	if err != nil {
 		return o, err
 	}
 	return p.carryOut(ctx, o)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/predicates"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	ctrlsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
@@ -52,6 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.PoolSource{}, asked).
 		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(holder), builder.WithPredicates(marked)).
+		WatchesRawSource(ctrlsource.Func(r.wakeBy)).
 		WithOptions(kube.Fair(r.Concurrent, tenant)).
 		Build(r)
 	if err != nil {
@@ -60,6 +64,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := r.setupFlux(mgr, controller); err != nil {
 		return fmt.Errorf("watching Flux's sources: %w", err)
 	}
+	return nil
+}
+
+// wakeBy has sources reconciled by a queue when it is their turn at a server.
+func (r *Reconciler) wakeBy(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	r.hosts.mu.Lock()
+	defer r.hosts.mu.Unlock()
+	r.hosts.wake = func(key types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: key}) }
 	return nil
 }
 

@@ -115,7 +115,7 @@ func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName,
 	defer cancel()
 	secrets, err := readSecrets(ctx, s.Live, secret)
 	e.read = now
-	if err == nil || len(e.secrets) == 0 || errors.Is(err, webhook.ErrNoSecret) || apierrors.IsForbidden(err) {
+	if err == nil || len(e.secrets) == 0 || errors.Is(err, webhook.ErrNoSecret) {
 		e.secrets, e.err = secrets, err
 	}
 	return e.secrets, e.err
@@ -137,6 +137,8 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 	secret := &corev1.Secret{}
 	if err := live.Get(ctx, name, secret); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%w: Secret %s isn't there", webhook.ErrNoSecret, name.Name)
+	} else if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("%w: reading Secret %s: %w", webhook.ErrNoSecret, name.Name, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", name.Name, err)
 	}

@@ -287,7 +287,7 @@ func TestWhatTenantsShareIsInTheTable(t *testing.T) {
 // Each test that the table names is there.
 func TestTheTableOfWhatTenantsShareNamesTests(t *testing.T) {
 	there := map[string]bool{}
-	for _, pattern := range []string{"../../*/*/*_test.go", "../../*/*/*/*_test.go"} {
+	for _, pattern := range []string{"../../*/*_test.go", "../../*/*/*_test.go", "../../*/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -122,6 +122,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	metrics.Registry.MustRegister(controllers.Collectors()...)
 	f.controllers.Namespaces = f.manager.Namespaces
 	said.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
+	controllers.LimitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv("GOMEMLIMIT"))
 	mgr, err := controllers.NewManager(config, f.manager)
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ const (
 	tolerance = 2 * time.Second
 	// Limit is the difference from which on a clock is reported as wrong.
 	Limit = 30 * time.Second
+	// confirmAfter is for how long answers must agree on a difference that is new by more than Limit: one answer may be a gateway's, or of a server
+	// whose clock is wrong.
+	confirmAfter = 5 * time.Second
 )
 
 // Offsets is the metric of how far servers' clocks are ahead.
@@ -27,14 +30,18 @@ var Offsets = meter.Gauges("corral_clock_offset_seconds",
 // difference now exceeds Limit, or no longer does. It must not block.
 type Report func(ahead time.Duration, crossed bool)
 
-// Clock shows a server's time. It shows its base's time until the server has answered, and while the two differ by at most 2 s.
+// Clock shows a server's time. It shows its base's time until the server has answered, and while the two differ by at most 2 s. A later answer
+// that differs by more than Limit counts once all answers have agreed with it for 5 s.
 type Clock struct {
 	base, compared func() time.Time
 	report         Report
 
-	mu    sync.Mutex
-	ahead time.Duration // of base
-	isFar bool
+	mu      sync.Mutex
+	isKnown bool          // the server has answered
+	ahead   time.Duration // of base
+	isFar   bool
+	doubted time.Time     // by base: since when answers disagree with ahead; zero if they agree
+	doubt   time.Duration // what ahead is by those answers
 }
 
 // New returns the clock of a server. base measures the time between two answers. report gets the difference to the clock compared; nil for
@@ -85,12 +92,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (c *Clock) note(at, sent, received time.Time) {
 	least, most := at.Sub(received), at.Add(time.Second).Sub(sent)
 	c.mu.Lock()
-	if c.ahead < least-tolerance || c.ahead > most+tolerance {
-		c.ahead = min(max(0, least), most)
-		if c.ahead.Abs() <= tolerance {
-			c.ahead = 0
-		}
-	}
+	c.adjust(least, most, received)
 	offset := received.Add(c.ahead).Sub(c.compared().Round(0))
 	wasFar := c.isFar
 	c.isFar = offset.Abs() > Limit
@@ -99,4 +101,22 @@ func (c *Clock) note(at, sent, received time.Time) {
 	if c.report != nil {
 		c.report(offset, crossed)
 	}
+}
+
+// adjust sets ahead to a value between two, if it is not there and the answer that was received at a time, by base, can be believed.
+func (c *Clock) adjust(least, most time.Duration, received time.Time) {
+	agrees := func(ahead time.Duration) bool { return least-tolerance <= ahead && ahead <= most+tolerance }
+	next := min(max(0, least), most)
+	if next.Abs() <= tolerance {
+		next = 0
+	}
+	switch {
+	case agrees(c.ahead):
+		c.doubted = time.Time{}
+	case !c.isKnown, (next - c.ahead).Abs() <= Limit, !c.doubted.IsZero() && agrees(c.doubt) && received.Sub(c.doubted) >= confirmAfter:
+		c.ahead, c.doubted = next, time.Time{}
+	case c.doubted.IsZero() || !agrees(c.doubt):
+		c.doubted, c.doubt = received, next
+	}
+	c.isKnown = true
 }

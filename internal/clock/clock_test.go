@@ -17,6 +17,7 @@ type answer struct {
 	before, after    time.Duration // how long the request and the answer were on their way
 	status           int
 	age, withoutDate bool
+	later            time.Duration // than 300 ms after the answer before it
 }
 
 // RoundTrip answers a request.
@@ -47,7 +48,12 @@ func TestClock(t *testing.T) {
 		"an hour ahead":                       {answers: []answer{{ahead: time.Hour}}, want: time.Hour, within: time.Second, crossed: 1},
 		"an hour behind":                      {answers: []answer{{ahead: -time.Hour}}, want: -time.Hour, within: time.Second, crossed: 1},
 		"twenty seconds":                      {answers: []answer{{ahead: 20 * time.Second}}, want: 20 * time.Second, within: time.Second},
-		"corrected meanwhile":                 {answers: []answer{{ahead: time.Hour}, {}}, crossed: 2},
+		"corrected meanwhile":                 {answers: []answer{{ahead: time.Hour}, {}, {later: confirmAfter}}, crossed: 2},
+		"one answer is an hour ahead":         {answers: []answer{{}, {ahead: time.Hour}, {later: confirmAfter}, {ahead: time.Hour, later: confirmAfter}}},
+		"many disagree for a short time":      {answers: []answer{{}, {ahead: time.Hour}, {ahead: time.Hour}, {ahead: time.Hour}, {ahead: time.Hour}}},
+		"the new answers disagree":            {answers: []answer{{}, {ahead: time.Hour}, {ahead: 2 * time.Hour, later: confirmAfter}, {ahead: time.Hour, later: confirmAfter}}},
+		"a new difference lasts":              {answers: []answer{{}, {ahead: time.Hour}, {ahead: time.Hour, later: confirmAfter}}, want: time.Hour, within: time.Second, crossed: 1},
+		"a small correction":                  {answers: []answer{{ahead: time.Hour}, {ahead: time.Hour + 20*time.Second}}, want: time.Hour + 20*time.Second, within: time.Second, crossed: 1},
 		"it stays the same":                   {answers: []answer{{ahead: time.Hour}, {ahead: time.Hour}, {ahead: time.Hour}}, want: time.Hour, within: time.Second, crossed: 1},
 		"an answer held for a minute":         {answers: []answer{{before: time.Minute}, {after: time.Minute}}},
 		"held for a minute, an hour ahead":    {answers: []answer{{ahead: time.Hour, before: 30 * time.Second, after: 30 * time.Second}}, want: time.Hour, within: time.Minute, crossed: 1},
@@ -66,7 +72,7 @@ func TestClock(t *testing.T) {
 					}
 				})
 				for _, a := range tc.answers {
-					time.Sleep(300 * time.Millisecond)
+					time.Sleep(300*time.Millisecond + a.later)
 					resp, err := c.Wrap(&a).RoundTrip(httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 					if err != nil {
 						t.Fatal(err)

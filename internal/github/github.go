@@ -25,6 +25,8 @@ type Options struct {
 	Timeout time.Duration
 	// Transport is the network; NewTransport() if nil. Clients may share it.
 	Transport http.RoundTripper
+	// Guard wraps the network of each client, to keep requests from being sent; nil for none.
+	Guard func(http.RoundTripper) http.RoundTripper
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
@@ -52,6 +54,9 @@ func (o Options) For(creds Credentials) Options {
 		o.clock = clock.New(o.Now, o.Now, nil)
 	}
 	o.Transport = o.clock.Wrap(creds.Network.over(o.Transport))
+	if o.Guard != nil {
+		o.Transport = o.Guard(o.Transport)
+	}
 	return o
 }
 

@@ -93,12 +93,12 @@ func parsePath(parts []string) (Target, error) {
 }
 
 func apiBase(u *url.URL) (base string, server bool) {
-	host := strings.ToLower(u.Host)
+	host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"https": ":443", "http": ":80"}[u.Scheme])
 	switch {
 	case host == "github.com", host == "www.github.com":
 		return u.Scheme + "://api.github.com/", false
 	case host == "github.localhost", strings.HasSuffix(host, ".ghe.com"):
 		return u.Scheme + "://api." + host + "/", false
 	}
-	return u.Scheme + "://" + u.Host + "/api/v3/", true
+	return u.Scheme + "://" + host + "/api/v3/", true
 }

@@ -16,6 +16,8 @@ func TestParseURL(t *testing.T) {
 		"https://GitHub.com/acme/app.js":           {Scope: Repository, Owner: "acme", Name: "app.js", API: "https://api.github.com/"},
 		"https://github.com/enterprises/big":       {Scope: Enterprise, Name: "big", API: "https://api.github.com/"},
 		"https://octo.ghe.com/acme":                {Scope: Organization, Owner: "acme", API: "https://api.octo.ghe.com/"},
+		"https://github.com:443/acme":              {Scope: Organization, Owner: "acme", API: "https://api.github.com/"},
+		"https://GIT.example.com:443/acme":         {Scope: Organization, Owner: "acme", API: "https://git.example.com/api/v3/", Server: true},
 		"https://git.example.com/acme/app":         {Scope: Repository, Owner: "acme", Name: "app", API: "https://git.example.com/api/v3/", Server: true},
 		"http://127.0.0.1:8080/enterprises/big_co": {Scope: Enterprise, Name: "big_co", API: "http://127.0.0.1:8080/api/v3/", Server: true},
 	} {

@@ -53,9 +53,14 @@ var (
 // all of it is received.
 const advice = "keep definitions in a repository of their own"
 
+// FetchBytes is the most memory that one call takes with the default Limits.
+const FetchBytes = 200 << 20
+
 // Limits bound one checkout. The zero value of a field stands for its default.
 type Limits struct {
-	// DownloadBytes is the most that is received from the server for one request, in bytes. Default: 64 MiB.
+	// ListBytes is the most that is received as the list of references, in bytes. One takes 45 at least. Default: 16 MiB.
+	ListBytes int64
+	// DownloadBytes is the most that is received of objects, in bytes. Default: 64 MiB.
 	DownloadBytes int64
 	// FileBytes is the most that one object inflates to, in bytes. Default: 8 MiB.
 	FileBytes int64
@@ -67,6 +72,7 @@ type Limits struct {
 
 func (l Limits) orDefaults() Limits {
 	return Limits{
+		ListBytes:     cmp.Or(l.ListBytes, 16<<20),
 		DownloadBytes: cmp.Or(l.DownloadBytes, 64<<20),
 		FileBytes:     cmp.Or(l.FileBytes, 8<<20),
 		TotalBytes:    cmp.Or(l.TotalBytes, 64<<20),

@@ -58,7 +58,7 @@ func openHTTP(ctx context.Context, request Request, limits Limits) (repository, 
 	if err != nil {
 		return nil, err
 	}
-	meter := &meter{next: connection, limit: limits.DownloadBytes}
+	meter := &meter{next: connection, limits: limits}
 	// go-git follows redirects only for the first request.
 	git := githttp.NewClient(&http.Client{Transport: meter, CheckRedirect: meter.checkRedirect})
 	session, err := git.NewUploadPackSession(endpoint, authMethod(request.Auth))
@@ -166,6 +166,7 @@ func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectS
 	if err != nil {
 		return nil, err
 	}
+	r.advertised = nil // its memory is for the objects
 	response, err := r.UploadPack(ctx, request)
 	if err != nil {
 		return nil, r.explain(err)
@@ -213,8 +214,8 @@ func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader 
 // after decompression.
 type meter struct {
 	next     *http.Transport
-	limit    int64
-	exceeded atomic.Bool
+	limits   Limits
+	exceeded atomic.Int64            // the limit that was exceeded
 	astray   atomic.Pointer[url.URL] // where a redirect led that is not followed
 	broken   atomic.Pointer[error]   // what the network said last
 }
@@ -239,7 +240,11 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 		m.broken.Store(&err)
 		return nil, err
 	}
-	response.Body = &meteredBody{ReadCloser: response.Body, meter: m, left: m.limit}
+	limit := m.limits.DownloadBytes
+	if strings.HasSuffix(request.URL.Path, "/info/refs") {
+		limit = m.limits.ListBytes
+	}
+	response.Body = &meteredBody{ReadCloser: response.Body, meter: m, limit: limit, left: limit}
 	return response, nil
 }
 
@@ -250,8 +255,8 @@ func (m *meter) explain(err error) error {
 	if to := m.astray.Load(); to != nil {
 		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)
 	}
-	if m.exceeded.Load() {
-		return sentTooMuch(m.limit)
+	if limit := m.exceeded.Load(); limit > 0 {
+		return sentTooMuch(limit)
 	}
 	if said := m.broken.Load(); said != nil {
 		return *said
@@ -266,6 +271,7 @@ func sentTooMuch(limit int64) error {
 type meteredBody struct {
 	io.ReadCloser
 	meter *meter
+	limit int64
 	left  int64
 }
 
@@ -277,7 +283,7 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	}
 	b.left -= int64(n)
 	if b.left < 0 {
-		b.meter.exceeded.Store(true)
+		b.meter.exceeded.Store(b.limit)
 		return 0, ErrTooLarge
 	}
 	return n, err

@@ -33,10 +33,11 @@ type sshSession struct {
 	session *ssh.Session
 	release func() bool // of the context
 
-	stdin  io.WriteCloser
-	stdout io.Reader
-	stderr boundedBuffer
-	asked  bool // for objects
+	download int64 // the limit for objects
+	stdin    io.WriteCloser
+	stdout   io.Reader
+	stderr   boundedBuffer
+	asked    bool // for objects
 }
 
 func openSSH(ctx context.Context, location *url.URL, auth Auth, limits Limits) (repository, error) {
@@ -60,8 +61,8 @@ func openSSH(ctx context.Context, location *url.URL, auth Auth, limits Limits) (
 	if err != nil {
 		return nil, err
 	}
-	s := &sshSession{conn: &countedConn{Conn: dialled, limit: limits.DownloadBytes}}
-	s.conn.left.Store(limits.DownloadBytes)
+	s := &sshSession{conn: &countedConn{Conn: dialled, limit: limits.ListBytes}, download: limits.DownloadBytes}
+	s.conn.left.Store(s.conn.limit)
 	s.release = context.AfterFunc(ctx, s.conn.drop)
 	err = s.start(address, command, &ssh.ClientConfig{
 		User: location.User.Username(), Auth: []ssh.AuthMethod{ssh.PublicKeys(identity)},
@@ -144,6 +145,7 @@ func (s *sshSession) refusal(err error) error {
 // UploadPack asks for objects, without the history and with nothing that we have already.
 func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	s.asked = true
+	s.conn.limit = s.download
 	s.conn.left.Store(s.conn.limit)
 	buffer := &bytes.Buffer{}
 	if err := request.UploadRequest.Encode(buffer); err != nil {

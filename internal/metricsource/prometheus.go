@@ -116,7 +116,7 @@ func parseServer(raw string) (*url.URL, error) {
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = mostHeader
-	t.MaxConnsPerHost = 16
+	t.MaxConnsPerHost = 32
 	t.MaxIdleConnsPerHost = 4
 	return t
 }

@@ -5,9 +5,10 @@ package scaling
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
+	"math"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -61,21 +62,46 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	return c
 }
 
-// said are the words of Row, and of Rounds without the next try.
-var said = regexp.MustCompile(`(?s)^(\d{1,9}) (?:runners in a row failed|attempts in a row produced no working runner) \((\w+): (.*)\)$`)
+// maxMessage bounds a message in the status, in bytes.
+const maxMessage = 300
 
-// Recall reads the words of a circuit, or of failed rounds, that another process left, whose last failure was at a time. None of its failures are
-// the template's own, as those were acted on. It is closed if the words are others.
-func Recall(revision, text string, last time.Time) Circuit {
-	parts := said.FindStringSubmatch(wording.WithoutNextTry(text))
-	if parts == nil {
-		return Circuit{Revision: revision}
+// Status returns what another process needs to continue with the circuit; nil if that is nothing.
+func (c Circuit) Status() *v1alpha1.HealthStatus {
+	s := &v1alpha1.HealthStatus{Revision: c.Revision}
+	if c.Failures > 0 {
+		s.Circuit = countStatus(c.Failures, c.Cause, c.Message, c.Last, c.nextProbe())
 	}
-	n, _ := strconv.Atoi(parts[1]) // 0 of what is no number: closed
-	if cause := v1alpha1.RunnerCause(parts[2]); !cause.Permanent() {
-		return Circuit{Revision: revision, Rounds: Rounds{Count: n, Last: last, Cause: cause, Message: parts[3]}}
+	if r := c.Rounds; r.wait() > 0 {
+		s.Rounds = countStatus(r.Count, r.Cause, r.Message, r.Last, r.next())
 	}
-	return Circuit{Revision: revision, Failures: n, Cause: v1alpha1.RunnerCause(parts[2]), Message: parts[3], First: last, Last: last}
+	if s.Circuit == nil && s.Rounds == nil {
+		return nil
+	}
+	return s
+}
+
+func countStatus(count int, cause v1alpha1.RunnerCause, message string, last, next time.Time) *v1alpha1.FailureCount {
+	return &v1alpha1.FailureCount{
+		Count: int32(min(count, math.MaxInt32)), Cause: cause, Message: wording.Truncate(message, maxMessage), //nolint:gosec // bounded
+		Last: metav1.Time{Time: last.Truncate(time.Second)}, NextAttempt: metav1.Time{Time: next.Truncate(time.Second)},
+	}
+}
+
+// Recall returns the circuit that another process recorded for a revision. None of its failures are the template's own, as the other process acted on
+// those. The circuit is closed if s is nil or records another revision.
+func Recall(revision string, s *v1alpha1.HealthStatus) Circuit {
+	c := Circuit{Revision: revision}
+	if s == nil || s.Revision != revision {
+		return c
+	}
+	if n := s.Circuit; n != nil {
+		c.Failures, c.Cause, c.Message = int(n.Count), n.Cause, n.Message
+		c.First, c.Last = n.Last.Time, n.Last.Time
+	}
+	if n := s.Rounds; n != nil {
+		c.Rounds = Rounds{Count: int(n.Count), Last: n.Last.Time, Cause: n.Cause, Message: n.Message}
+	}
+	return c
 }
 
 // IsNewer reports whether what began at a time began after the last failure. Kubernetes cuts

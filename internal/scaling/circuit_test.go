@@ -4,6 +4,7 @@
 package scaling_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -97,19 +98,30 @@ func TestOnlyFailuresThatTheTemplateOwnsSpeakAgainstIt(t *testing.T) {
 }
 
 // What the words of an open circuit say is read back by the next process; other words open none.
-func TestACircuitIsRecalledByItsText(t *testing.T) {
+func TestACircuitIsRecalledFromTheStatus(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
-	c := scaling.Circuit{Revision: "r1"}
-	for range 5 {
-		c = c.Failed(v1alpha1.CauseImagePull, "no such image (a);\nlook", at, at)
+	lasting, passing, both := scaling.Circuit{Revision: "r1"}, scaling.Circuit{Revision: "r1"}, scaling.Circuit{Revision: "r1"}
+	for i := range int64(5) {
+		lasting = lasting.Failed(v1alpha1.CauseImagePull, "no such image (a);\nlook", at, at)
+		passing.Rounds = passing.Rounds.Failed(i+1, i+1, v1alpha1.CauseNode, "evicted", at.Add(time.Minute))
 	}
-	got := scaling.Recall("r1", c.String(), at)
-	if got.String() != c.String() || !got.Open() || got.Last != at || got.Owned != 0 {
-		t.Errorf("%q is recalled as %+v", c, got)
-	}
-	for _, text := range []string{"", "fewer than 3 runners failed in a row", "99999999999999999999 runners in a row failed (A: b); next try 13:46:50Z"} {
-		if c := scaling.Recall("r1", text, at); c.Open() {
-			t.Errorf("%q is recalled as %+v", text, c)
+	both = lasting
+	both.Rounds = passing.Rounds
+	for name, c := range map[string]scaling.Circuit{"closed": {Revision: "r1"}, "lasting causes": lasting, "passing causes": passing, "both": both} {
+		got := scaling.Recall("r1", c.Status())
+		if got.Open() != c.Open() || got.Rounds.Open() != c.Rounds.Open() || got.Open() && got.String() != c.String() ||
+			got.Rounds.Open() && got.Rounds.String() != c.Rounds.String() || got.Last != c.Last || got.Owned != 0 {
+			t.Errorf("%s: %+v is recalled as %+v", name, c, got)
 		}
+		if other := scaling.Recall("r2", c.Status()); other != (scaling.Circuit{Revision: "r2"}) {
+			t.Errorf("%s: another revision's is recalled as %+v", name, other)
+		}
+	}
+	if s := (scaling.Circuit{Revision: "r1"}).Status(); s != nil {
+		t.Errorf("a closed circuit is recorded as %+v", s)
+	}
+	long := scaling.Circuit{}.Failed(v1alpha1.CauseCrash, strings.Repeat("x", 1000), at, at)
+	if n := len(long.Status().Circuit.Message); n != 300 {
+		t.Errorf("a message of %d bytes is recorded", n)
 	}
 }

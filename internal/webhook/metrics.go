@@ -34,13 +34,13 @@ const (
 var results = []result{accepted, passed, duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy, unready}
 
 // isBad reports whether a request is held against its source. What was signed never is: its source may be a proxy's, and the signer
-// one tenant of many. Nor is what costs nothing.
+// one tenant of many. A request for no connection is, or its sender would learn that there is none.
 func (r result) isBad() bool {
-	return slices.Contains([]result{forged, malformed, oversized, slow}, r)
+	return slices.Contains([]result{forged, malformed, oversized, unknown, slow}, r)
 }
 
 // isRefused reports whether somebody may have to mend something.
-func (r result) isRefused() bool { return r.isBad() || r == unknown || r == unusable }
+func (r result) isRefused() bool { return r.isBad() || r == unusable }
 
 var (
 	requests = meter.Counters("corral_webhook_requests_total",

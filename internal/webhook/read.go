@@ -16,22 +16,24 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Bodies are read in two lanes, so that large ones leave room for the others: together they take 82 MiB at most.
+// Bodies that GitHub signed are decoded in two lanes, so that large ones leave room for the others.
 const (
 	// smallBody is the size up to which a body is a small one, in bytes: events of jobs have some 20 kB.
 	smallBody = 256 << 10
-	// smallSlots and largeSlots are how many are read and decoded at once.
+	// smallSlots and largeSlots are how many are decoded at once.
 	smallSlots, largeSlots = 128, 2
-	// smallWithin and largeWithin are when a body must have arrived; crowdedWithin is that for a small one while more than half of
-	// the slots are taken, and for one of a suspect source.
+	// smallWithin is when a body must have begun to arrive at bodyRate, and crowdedWithin when many arrive, and for a suspect source.
+	// largeWithin is when all of it must have arrived.
 	smallWithin, largeWithin, crowdedWithin = 2 * time.Second, 8 * time.Second, 500 * time.Millisecond
 	// laneWait is how long a request waits for its turn.
 	laneWait = 2 * time.Second
@@ -39,48 +41,32 @@ const (
 
 const signatureSize = sha256.Size
 
-// lanes bound how many bodies are in memory.
+// lanes bound how many bodies are decoded. Namespaces take turns at large ones.
 type lanes struct {
-	small, large *semaphore.Weighted
-	taken        atomic.Int32 // slots of the small lane
+	small *semaphore.Weighted
+	large *turns.Limiter
 }
 
 func newLanes() *lanes {
-	return &lanes{small: semaphore.NewWeighted(smallSlots), large: semaphore.NewWeighted(largeSlots)}
+	return &lanes{small: semaphore.NewWeighted(smallSlots), large: turns.New(largeSlots)}
 }
 
-// enter waits for a slot and returns how to leave it; nil and an answer if there was none in time. Suspect sources have no
-// large bodies read.
+// enter waits for a slot for a verified body and returns how to leave it; nil and an answer if there was none in time.
 func (l *lanes) enter(d *delivery) (leave func(), a answer) {
-	lane, small := l.large, d.ContentLength <= smallBody
-	if small {
-		lane = l.small
-	}
 	ctx, cancel := context.WithTimeout(d.Context(), laneWait)
 	defer cancel()
-	if d.suspect && !small || lane.Acquire(ctx, 1) != nil {
-		return nil, answer{result: busy, status: http.StatusServiceUnavailable, text: "Too many events at once.", retry: retryAfter}
+	if d.ContentLength > smallBody {
+		if round, err := l.large.Enter(ctx, turns.Looking, d.connection.Namespace); err == nil {
+			return func() { l.large.Leave(round, turns.Unknown) }, answer{}
+		}
+	} else if l.small.Acquire(ctx, 1) == nil {
+		return func() { l.small.Release(1) }, answer{}
 	}
-	if !small {
-		return func() { lane.Release(1) }, answer{}
-	}
-	l.taken.Add(1)
-	return func() {
-		l.taken.Add(-1)
-		lane.Release(1)
-	}, answer{}
+	return nil, tooMany
 }
 
-// within returns how long a body may take to arrive.
-func (l *lanes) within(d *delivery) time.Duration {
-	switch {
-	case d.ContentLength > smallBody:
-		return largeWithin
-	case d.suspect || l.taken.Load() > smallSlots/2:
-		return crowdedWithin
-	}
-	return smallWithin
-}
+// tooMany is the answer to a request that has to be made again, as others are worked on.
+var tooMany = answer{result: busy, status: http.StatusServiceUnavailable, text: "Too many events at once.", retry: retryAfter}
 
 // buffers are used again for small bodies.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -102,27 +88,47 @@ func reuse(b *bytes.Buffer) {
 }
 
 // read takes the body in and shows that one of the secrets signed it. Large bodies of events that aren't used
-// are only looked at, not kept: then the body is nil.
-func (s *Server) read(w http.ResponseWriter, d *delivery, secrets [][]byte) (*bytes.Buffer, answer) {
-	size, within := d.ContentLength, s.lanes.within(d)
+// are only looked at, not kept: then the body is nil. If there are no secrets, it answers as if the signature were another, and only the log is
+// told why.
+func (s *Server) read(d *delivery, from *arrival, secrets [][]byte, why error) (*bytes.Buffer, answer) {
+	size := d.ContentLength
+	if why != nil {
+		secrets = nil
+	}
 	var body *bytes.Buffer
 	if size <= smallBody || IsDecoded(d.event) {
 		body = bufferFor(size)
 	}
-	// A recorder in tests has no deadlines, and needs none.
-	deadlines := http.NewResponseController(w)
-	_ = deadlines.SetReadDeadline(time.Now().Add(within))
-	sums, err := readBody(d.Body, size, body, secrets)
-	_ = deadlines.SetReadDeadline(time.Now().Add(answerWithin))
-	if err != nil {
-		reuse(body)
-		return nil, answer{result: slow, status: http.StatusRequestTimeout, text: fmt.Sprintf("The body didn't arrive within %s.", within)}
+	sums, err := readBody(from, size, body, s.keys(secrets))
+	if err == nil {
+		_ = from.deadline(time.Now().Add(answerWithin))
 	}
-	if fits(sums, d.claimed) || s.fitsAnew(d, body) {
+	switch {
+	case errors.Is(err, errCrowded):
+		reuse(body)
+		return nil, tooMany
+	case err != nil:
+		reuse(body)
+		return nil, answer{result: slow, status: http.StatusRequestTimeout, text: "The body arrived too slowly, or not all of it."}
+	case fits(sums, d.claimed), s.fitsAnew(d, body):
+		from.verified()
 		return body, answer{}
 	}
 	reuse(body)
-	return nil, answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
+	a := answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
+	if why != nil {
+		a.result, a.cause = unknown, why.Error()
+	}
+	return nil, a
+}
+
+// keys returns what a body is compared with: two secrets, whatever a connection has, so that the time that it takes doesn't tell whether there
+// is one. Nothing is signed with the decoy.
+func (s *Server) keys(secrets [][]byte) [][]byte {
+	for secrets = slices.Clip(secrets); len(secrets) < 2; {
+		secrets = append(secrets, s.decoy)
+	}
+	return secrets
 }
 
 // readBody reads size bytes into body, which may be nil, and sums them up with each secret.
@@ -180,9 +186,9 @@ func (s *Server) fitsAnew(d *delivery, body *bytes.Buffer) bool {
 	}
 	secrets, err := s.Secrets.Of(d.Context(), d.connection, true)
 	if err != nil {
-		return false
+		secrets = nil
 	}
-	sums, err := readBody(bytes.NewReader(body.Bytes()), int64(body.Len()), nil, secrets)
+	sums, err := readBody(bytes.NewReader(body.Bytes()), int64(body.Len()), nil, s.keys(secrets))
 	return err == nil && fits(sums, d.claimed)
 }
 

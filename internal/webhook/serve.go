@@ -14,11 +14,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 )
 
 const (
-	// maxConnections are open at once; others wait.
+	// maxConnections are open at once.
 	maxConnections = 2048
 	// maxHead is the most bytes of a request's headers.
 	maxHead = 16 << 10
@@ -36,7 +35,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	server.ErrorLog = stdlog.New(debugWriter{s.Log}, "", 0)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	go func() { ended <- server.Serve(newDoors(listener)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serving webhooks: %w", err)

@@ -5,7 +5,9 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -80,8 +82,10 @@ type Options struct {
 // Server answers GitHub's deliveries at /github/NAMESPACE/CONNECTION. What it holds in memory is bounded, whatever it is sent.
 type Server struct {
 	Options
+	intake  *intake
 	lanes   *lanes
 	sources *sources
+	decoy   []byte // a key that nothing is signed with
 	seen    *seen
 	quiet   *quiet
 	forward *http.Client
@@ -89,7 +93,9 @@ type Server struct {
 
 // New makes a server. It is an http.Handler; Serve has it listen with limits in time.
 func New(o Options) *Server {
-	return &Server{Options: o, lanes: newLanes(), sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
+	decoy := make([]byte, signatureSize)
+	_, _ = rand.Read(decoy) // it never fails
+	return &Server{Options: o, intake: newIntake(), lanes: newLanes(), decoy: decoy, sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
 }
 
 // answer is what a request is told.
@@ -100,6 +106,8 @@ type answer struct {
 	text   string
 	// retry is when another attempt may be made; 0 if that doesn't help.
 	retry time.Duration
+	// cause is told the log instead of the text; "" if that is the cause.
+	cause string
 }
 
 // delivery is a request on its way.
@@ -158,26 +166,34 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		s.noteWrong(d, a)
 		return a
 	}
+	// A recorder in tests has no deadlines, and needs none.
+	arrival := s.intake.begin(d, http.NewResponseController(w).SetReadDeadline)
+	defer arrival.leave()
 	secrets, err := s.Secrets.Of(d.Context(), d.connection, false)
-	if err != nil {
-		return refuseSecrets(d.connection, err)
+	if err != nil && !isHidden(err) {
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
+	}
+	body, a := s.read(d, arrival, secrets, err)
+	if a.status != 0 {
+		s.noteWrong(d, a)
+		return a
 	}
 	leave, a := s.lanes.enter(d)
 	if leave == nil {
 		return a
 	}
 	defer leave()
-	body, a := s.read(w, d, secrets)
-	if a.status != 0 {
-		s.noteWrong(d, a)
-		return a
-	}
 	s.Signatures.noteRight(d.connection, d.began)
 	a = s.dispatch(d, body)
 	if !d.passed {
 		reuse(body)
 	}
 	return a
+}
+
+// isHidden reports whether senders aren't told that a connection has no secret, or isn't there.
+func isHidden(err error) bool {
+	return errors.Is(err, ErrUnknownConnection) || errors.Is(err, ErrNoSecret)
 }
 
 // noteWrong remembers that an event of a connection that there is isn't signed with its secret.
@@ -236,17 +252,6 @@ func isToken(value string) bool {
 	})
 }
 
-// refuseSecrets tells the sender as much as helps whoever set up the webhook.
-func refuseSecrets(connection types.NamespacedName, err error) answer {
-	switch {
-	case errors.Is(err, ErrUnknownConnection):
-		return answer{result: unknown, status: http.StatusNotFound, text: fmt.Sprintf("There is no GitHubConnection %s with spec.webhook.", connection)}
-	case errors.Is(err, ErrNoSecret):
-		return answer{result: unready, status: http.StatusServiceUnavailable, text: fmt.Sprintf("The Secret of spec.webhook of GitHubConnection %s is absent, or has nothing under the key secret.", connection), retry: retryAfter}
-	}
-	return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
-}
-
 // dispatch gives the leader a body that is shown to be GitHub's. The body may be nil for events that aren't used.
 func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	switch {
@@ -287,6 +292,6 @@ func Forget(connection types.NamespacedName) {
 // logRefusal says, once in a while for each way, what is refused: by that an administrator finds a wrong secret.
 func (s *Server) logRefusal(d *delivery, a answer) {
 	if s.quiet.speaks(a.result, d.began) {
-		s.Log.Info("refused an event", "reason", string(a.result), "answer", a.text, "connection", d.connection.String(), "source", d.source.String())
+		s.Log.Info("refused an event", "reason", string(a.result), "answer", cmp.Or(a.cause, a.text), "connection", d.connection.String(), "source", d.source.String())
 	}
 }

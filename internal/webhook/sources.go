@@ -22,10 +22,8 @@ const (
 	badRate, badBurst = 10, 100
 	// suspectRate is how many requests of a suspect source a second are worked on, and suspectSlots how many at once.
 	suspectRate, suspectSlots = 200, 2
-	// suspectsSlots are shared by all suspect sources: half of those that there are for bodies.
-	suspectsSlots = smallSlots / 2
-	// sourceSlots are how many requests of one source are worked on at once, and sourceLarge how many large ones: some room is left to others.
-	sourceSlots, sourceLarge = 48, largeSlots - 1
+	// sourceSlots are how many requests of one source are worked on at once. Its large ones have MaxBody bytes together.
+	sourceSlots = 48
 	// maxSources is how many sources are remembered, for twice sourcesFor at most.
 	maxSources = 4096
 	sourcesFor = 5 * time.Minute
@@ -41,8 +39,7 @@ type sources struct {
 	// known are the sources that sent bad requests; they are bounded.
 	known generations[netip.Prefix, *record]
 	// present are the sources of requests that are worked on or wait; they are bounded by the connections.
-	present  map[netip.Prefix]*presence
-	suspects *semaphore.Weighted
+	present map[netip.Prefix]*presence
 }
 
 // record is what is left to a source that sent bad requests.
@@ -55,13 +52,13 @@ type record struct {
 type presence struct {
 	requests   int
 	slots, few *semaphore.Weighted
-	large      *semaphore.Weighted
+	large      *semaphore.Weighted // bytes
 }
 
 func newSources() *sources {
 	return &sources{
 		known:   generations[netip.Prefix, *record]{most: maxSources, lasts: sourcesFor},
-		present: map[netip.Prefix]*presence{}, suspects: semaphore.NewWeighted(suspectsSlots),
+		present: map[netip.Prefix]*presence{},
 	}
 }
 
@@ -74,26 +71,24 @@ func (s *sources) admit(d *delivery) (release func(), a answer) {
 	here, paced := s.enter(d)
 	ctx, cancel := context.WithTimeout(d.Context(), laneWait)
 	defer cancel()
-	turns := []*semaphore.Weighted{here.slots}
+	slots, large := here.slots, int64(0)
 	if d.suspect {
-		turns = []*semaphore.Weighted{here.few, s.suspects}
-	} else if d.ContentLength > smallBody {
-		turns = append(turns, here.large)
+		slots = here.few
 	}
-	var taken int
-	for paced && taken < len(turns) && turns[taken].Acquire(ctx, 1) == nil {
-		taken++
+	if d.ContentLength > smallBody {
+		large = min(d.ContentLength, MaxBody)
 	}
-	release = func() {
-		for _, turn := range turns[:taken] {
-			turn.Release(1)
+	if paced && slots.Acquire(ctx, 1) == nil {
+		if large == 0 || here.large.Acquire(ctx, large) == nil { // small ones don't wait in line with large ones
+			return func() {
+				here.large.Release(large)
+				slots.Release(1)
+				s.leave(d.source)
+			}, answer{}
 		}
-		s.leave(d.source)
+		slots.Release(1)
 	}
-	if taken == len(turns) {
-		return release, answer{}
-	}
-	release()
+	s.leave(d.source)
 	return nil, answer{result: limited, status: http.StatusTooManyRequests, text: "Too many requests, or too many bad ones, from this address.", retry: retryAfter}
 }
 
@@ -103,7 +98,7 @@ func (s *sources) enter(d *delivery) (here *presence, paced bool) {
 	defer s.mu.Unlock()
 	here = s.present[d.source]
 	if here == nil {
-		here = &presence{slots: semaphore.NewWeighted(sourceSlots), few: semaphore.NewWeighted(suspectSlots), large: semaphore.NewWeighted(sourceLarge)}
+		here = &presence{slots: semaphore.NewWeighted(sourceSlots), few: semaphore.NewWeighted(suspectSlots), large: semaphore.NewWeighted(MaxBody)}
 		s.present[d.source] = here
 	}
 	here.requests++
@@ -153,6 +148,19 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 		}
 		address, hops = hop.Unmap(), hops[:len(hops)-1]
 	}
+	return prefixOf(address)
+}
+
+// siteOf returns whom a connection comes from.
+func siteOf(remote string) netip.Prefix {
+	address, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefixOf(address.Addr().Unmap())
+}
+
+func prefixOf(address netip.Addr) netip.Prefix {
 	bits := address.BitLen()
 	if address.Is6() {
 		bits = siteBits

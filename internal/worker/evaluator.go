@@ -38,6 +38,14 @@ type EvaluatorLimits struct {
 	Rest uint64
 }
 
+// StartBytes is the memory of a child that was asked nothing.
+const StartBytes = 64 << 20
+
+// Most returns the memory, in bytes, that so many children take at most: each of them and of those that are slow, and a spare one.
+func (l EvaluatorLimits) Most(children int) int64 {
+	return 2*int64(children)*int64(l.Rest+max(l.Load.Memory, l.Ask.Memory)) + StartBytes
+}
+
 // DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A usual decision takes a fifth of a millisecond.
 func DefaultEvaluatorLimits() EvaluatorLimits {
 	return EvaluatorLimits{

@@ -50,7 +50,7 @@ const (
 
 // Fault goes wrong in place of, or around, the handling of calls to an endpoint.
 // What it names happens in this order: Delay; Hang; the answer with Status, or the
-// handling with Alter; DropAnswer.
+// handling with Alter; HoldAnswer; DropAnswer.
 type Fault struct {
 	Endpoint Endpoint `json:"endpoint"`
 	// ScaleSet is the name of the one scale set whose calls it hits; all when
@@ -79,6 +79,8 @@ type Fault struct {
 	// Go's HTTP client repeats a GET or DELETE by itself when that happens on a
 	// connection that it used before.
 	DropAnswer bool `json:"dropAnswer,omitempty"`
+	// HoldAnswer handles the call at once and holds the answer back until the fault is removed.
+	HoldAnswer bool `json:"holdAnswer,omitempty"`
 	// Alter changes the content of the answer.
 	Alter Alteration `json:"alter,omitempty"`
 
@@ -97,6 +99,7 @@ func (f Fault) String() string {
 	say(f.Delay > 0, "late by %s", f.Delay)
 	say(f.Hang, "hangs")
 	say(f.DropAnswer, "answer lost")
+	say(f.HoldAnswer, "answer held back")
 	say(f.Status != 0, "status %d", f.Status)
 	say(f.RetryAfter > 0, "retry after %s", f.RetryAfter)
 	say(f.Alter != "", "%s", f.Alter)
@@ -269,11 +272,7 @@ func (s *Server) serveFault(f *Fault, h handler, w http.ResponseWriter, r *http.
 		return
 	}
 	if f.Hang {
-		select {
-		case <-r.Context().Done():
-		case <-f.removed:
-		case <-s.done:
-		}
+		s.awaitRemoval(r, f)
 		panic(http.ErrAbortHandler) // cuts the connection
 	}
 	if f.Status != 0 && !f.DropAnswer {
@@ -282,6 +281,9 @@ func (s *Server) serveFault(f *Fault, h handler, w http.ResponseWriter, r *http.
 	}
 	a := h(r.WithContext(context.WithValue(r.Context(), alterationKey{}, f.Alter)))
 	a.bom = f.Alter == AlterByteOrderMark
+	if f.HoldAnswer {
+		s.awaitRemoval(r, f)
+	}
 	switch {
 	case f.DropAnswer && f.Status != 0:
 		f.answer().write(w)
@@ -289,6 +291,15 @@ func (s *Server) serveFault(f *Fault, h handler, w http.ResponseWriter, r *http.
 		panic(http.ErrAbortHandler)
 	default:
 		a.write(w)
+	}
+}
+
+// awaitRemoval waits until a fault is removed, the caller leaves, or the server is closed.
+func (s *Server) awaitRemoval(r *http.Request, f *Fault) {
+	select {
+	case <-r.Context().Done():
+	case <-f.removed:
+	case <-s.done:
 	}
 }
 

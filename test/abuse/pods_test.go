@@ -50,14 +50,17 @@ func newPodFixture(t *testing.T) *podFixture {
 	return &podFixture{fixture: s}
 }
 
-// admit makes the pool. Its deadlines are short.
+// shortDeadlines makes the pool's deadlines short, for faults that only a deadline ends. With the default deadlines, a slow machine delays runners
+// and fails none.
+func shortDeadlines(p *v1alpha1.RunnerPool) {
+	deadline := metav1.Duration{Duration: 5 * time.Second}
+	p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: &deadline, Connect: &deadline}
+}
+
+// admit creates the pool.
 func (a *podFixture) admit(change ...func(*v1alpha1.RunnerPool)) {
 	a.Helper()
-	deadline := metav1.Duration{Duration: 5 * time.Second}
-	short := func(p *v1alpha1.RunnerPool) {
-		p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: &deadline, Connect: &deadline}
-	}
-	a.fixture.pool(struck, append([]func(*v1alpha1.RunnerPool){short}, change...)...)
+	a.fixture.pool(struck, change...)
 	a.pool = &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: struck}}
 }
 
@@ -254,7 +257,7 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a := newPodFixture(t)
 	const text = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
-	a.admit(func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 30 * time.Second} }) // to be looked at; the next one has twice as long
+	a.admit(shortDeadlines, func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 30 * time.Second} }) // to be looked at; the next one has twice as long
 	jobs := a.addJobs(struck, 1, time.Millisecond)
 	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, text))
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, "not running within 30s: "+text)
@@ -293,7 +296,7 @@ func neverStarts(t *testing.T, i ill) {
 	t.Helper()
 	a := newPodFixture(t)
 	heal, release := a.inject(i.kind, 0), a.keepPods()
-	a.admit(append(i.change, func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(i.idle)) })...)
+	a.admit(append([]func(*v1alpha1.RunnerPool){shortDeadlines, func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(i.idle)) }}, i.change...)...)
 	jobs := a.addJobs(struck, 1-i.idle, time.Millisecond)
 	failed := a.isReplacedFirst()
 	a.runnerSays(v1alpha1.RunnerFailed, i.cause, i.text)
@@ -419,9 +422,7 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
 	a.checkMessages(1) // that the node ends runners that were idle for less than ten seconds
 	n := a.nodes()
-	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) {
-		p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(6)), nil
-	})
+	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(6)) })
 	node, lost := a.loses(n, v1alpha1.RunnerIdle, 6)
 	a.run(6, func([]corev1.Pod) error { return nil })
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseNode, "its pod is being removed: DeletionByTaintManager: ")
@@ -443,7 +444,7 @@ func TestANodeThatIsDrained(t *testing.T) {
 	a := newPodFixture(t)
 	a.checkMessages(0)
 	a.nodes()
-	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle, p.Spec.Deadlines.Connect = new(int32(3)), nil })
+	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(3)) })
 	job := a.addJobs(struck, 1, time.Hour)[0]
 	busy := a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
 	var node string

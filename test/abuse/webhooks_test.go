@@ -209,15 +209,14 @@ func TestAMalformedWebhook(t *testing.T) {
 func TestAWebhookForNobody(t *testing.T) {
 	s := newHookFixture(t)
 	s.watch(0)
-	for path, want := range map[string]string{
-		"/github/" + s.namespace + "/bystander": "There is no GitHubConnection " + s.namespace + "/bystander with spec.webhook.",
-		"/github/" + s.namespace + "/nobody":    "There is no GitHubConnection " + s.namespace + "/nobody with spec.webhook.",
-		"/":                                     "The path must be /github/NAMESPACE/CONNECTION.",
-	} {
+	for _, name := range []string{"bystander", "nobody"} { // as if the secret were another
 		r := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
-		r.URL.Path = path
-		s.refused(r, http.StatusNotFound, want)
+		r.URL.Path = "/github/" + s.namespace + "/" + name
+		s.refused(r, http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection "+s.namespace+"/"+name+".")
 	}
+	r := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
+	r.URL.Path = "/"
+	s.refused(r, http.StatusNotFound, "The path must be /github/NAMESPACE/CONNECTION.")
 	s.refused(s.event("issues", "{}"), http.StatusAccepted, "Events of this name aren't used.")
 	s.goesOn()
 }
@@ -245,8 +244,8 @@ func TestAWebhookWithoutSecret(t *testing.T) {
 		Message: "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused",
 	})
 	s.look("Secret absent isn't there", 1, "pool/told")
-	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 2)), http.StatusServiceUnavailable,
-		"The Secret of spec.webhook of GitHubConnection "+s.namespace+"/acme is absent, or has nothing under the key secret.")
+	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 2)), http.StatusUnauthorized,
+		"The signature isn't by the secret of GitHubConnection "+s.namespace+"/acme.")
 	s.listening("linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // by its scale set
 	s.patch(s.connection(), `{"spec":{"webhook":{"secretRef":{"name":"hook"}}}}`)

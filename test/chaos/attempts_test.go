@@ -118,13 +118,16 @@ func (a *attempts) strike(pod *corev1.Pod, kind nodeplay.FaultKind) {
 	a.pods[pod.Name] = append(a.pods[pod.Name], kind)
 }
 
+// purged is recorded of a pod whose runner GitHub purged.
+const purged nodeplay.FaultKind = "purged"
+
 var lost = []nodeplay.FaultKind{nodeplay.NodeLost, nodeplay.NodeLostAfterEnd}
 
 // origins lists the only pod faults that may lead to a cause. The causes that it does not list may also come from GitHub, the API server or a slow
 // machine.
 var origins = map[v1alpha1.RunnerCause][]nodeplay.FaultKind{
 	v1alpha1.CauseImagePull: {nodeplay.ImageRefused},
-	v1alpha1.CauseRemoved:   slices.Concat(external, lost),
+	v1alpha1.CauseRemoved:   slices.Concat(external, lost, []nodeplay.FaultKind{purged}),
 	v1alpha1.CauseNode:      slices.Concat(external, lost, []nodeplay.FaultKind{nodeplay.KilledInJob}), // without a limit, it is the node's memory
 	v1alpha1.CauseDeadline:  nil,
 	v1alpha1.CauseConfig:    nil,

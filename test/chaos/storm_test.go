@@ -109,7 +109,7 @@ func (s *storm) prepare() {
 	s.Cleanup(s.log.tell)
 	s.startNodes()
 	harness.Must(s.T, w.Cluster.CreateNamespace(s.Context(), s.namespace))
-	s.startup = time.Duration(s.slowness()) * shortDeadline
+	s.startup = time.Duration(s.slowness("before")) * shortDeadline
 	s.log.watch()
 	s.watchClaims()
 	s.pulse.feel(s.T, s.namespace)
@@ -286,8 +286,12 @@ func (s *storm) purge(choice uint64) {
 		return
 	}
 	r := runners[choice%uint64(len(runners))]
-	purged := s.github.PurgeRunner(r.ID)
-	s.log.add("", "purge", "%s: %t", r.Name, purged)
+	done := s.github.PurgeRunner(r.ID)
+	s.log.add("", "purge", "%s: %t", r.Name, done)
+	pod := &corev1.Pod{}
+	if err := w.Client.Get(s.Context(), harness.Key(s.namespace, r.Name), pod); done && err == nil {
+		s.attempts.strike(pod, purged)
+	}
 }
 
 // cancelJob cancels one of the jobs that are not finished.

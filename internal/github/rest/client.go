@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +22,33 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// payloadsAtOnce is how many payloads of deliveries are read at once by clients of NewClients together.
+// payloadsAtOnce is how many payloads of deliveries are read at once by clients of NewClients together, a quarter of them by the clients of
+// one namespace.
 const payloadsAtOnce = 8
+
+// payloads are the places of a namespace for reading payloads, and the places of all.
+type payloads struct{ own, all *semaphore.Weighted }
+
+func newPayloads() payloads {
+	return payloads{semaphore.NewWeighted(payloadsAtOnce / 4), semaphore.NewWeighted(payloadsAtOnce)}
+}
+
+// enter waits for a place.
+func (p payloads) enter(ctx context.Context) error {
+	if err := p.own.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	if err := p.all.Acquire(ctx, 1); err != nil {
+		p.own.Release(1)
+		return err
+	}
+	return nil
+}
+
+func (p payloads) leave() {
+	p.all.Release(1)
+	p.own.Release(1)
+}
 
 // Client calls GitHub's REST API for one connection. It is safe for concurrent use; every call has
 // a deadline, and every error is a *github.Error. Nothing is retried, except once with a fresh
@@ -38,7 +64,7 @@ type Client struct {
 	gate    *github.Gate
 	tokens  tokens
 
-	payloads *semaphore.Weighted // bounds how many payloads of deliveries are read at once
+	payloads payloads
 
 	// regular is who registers runners: the token's user or the App's installation. asApp is the App
 	// itself, which alone may look at its webhook; its client is nil with a token. GitHub limits
@@ -63,20 +89,25 @@ type identity struct {
 // NewClient returns a client that has not called GitHub yet. It fails on credentials and URLs that
 // can't work.
 func NewClient(creds github.Credentials, o github.Options) (*Client, error) {
-	return newClient("", creds, o, semaphore.NewWeighted(payloadsAtOnce))
+	return newClient("", creds, o, newPayloads())
 }
 
 // NewClients returns the clients of connections. They share the options' transport.
 func NewClients(connections *github.Connections, o github.Options) *github.Clients[*Client] {
 	o = o.WithDefaults(turns.First)
-	payloads := semaphore.NewWeighted(payloadsAtOnce)
+	all := newPayloads().all
+	own := map[string]payloads{} // by namespace; clients are made one after the other
 	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {
-		return newClient(key, creds, connections.Watch(o, key), payloads)
+		namespace, _, _ := strings.Cut(key, "/")
+		if own[namespace].all == nil {
+			own[namespace] = payloads{newPayloads().own, all}
+		}
+		return newClient(key, creds, connections.Watch(o, key), own[namespace])
 	}, func(key string) { remainingCalls.DeleteLabelValues(key) })
 }
 
 // newClient makes the client of a connection, NAMESPACE/NAME, which stands in metrics unless it is empty.
-func newClient(connection string, creds github.Credentials, o github.Options, payloads *semaphore.Weighted) (*Client, error) {
+func newClient(connection string, creds github.Credentials, o github.Options, places payloads) (*Client, error) {
 	if err := creds.Validate(); err != nil {
 		return nil, err
 	}
@@ -85,7 +116,7 @@ func newClient(connection string, creds github.Credentials, o github.Options, pa
 		return nil, err
 	}
 	o = o.WithDefaults(turns.First).For(creds)
-	c := &Client{creds: creds, target: target, options: o, gate: github.NewGate(o), payloads: payloads}
+	c := &Client{creds: creds, target: target, options: o, gate: github.NewGate(o), payloads: places}
 	if c.regular, err = c.identity(connection); err != nil {
 		return nil, err
 	}

@@ -89,17 +89,17 @@ func (c *Client) InstallationID() int64 {
 }
 
 // Payload returns what a delivery carried. One of more than 4 MB isn't read, which is KindUnexpected: all that
-// tells of jobs is far smaller. Few are read at once, by all clients of NewClients together.
+// tells of jobs is far smaller. Few are read at once, by all clients of NewClients together and by the clients of one namespace.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
 	k, err := c.ofHook(kindPayload, hookID, doing)
 	if err != nil {
 		return "", nil, err
 	}
-	if err := c.payloads.Acquire(ctx, 1); err != nil {
+	if err := c.payloads.enter(ctx); err != nil {
 		return "", nil, github.NewError(github.KindUnavailable, doing, 0, 0, "other deliveries took too long", err)
 	}
-	defer c.payloads.Release(1)
+	defer c.payloads.leave()
 	d, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.HookDelivery, *gogithub.Response, error) {
 		switch {
 		case k.asApp:

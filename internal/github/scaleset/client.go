@@ -67,6 +67,12 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	return c, nil
 }
 
+// Target is what the connection's URL points to.
+func (c *Client) Target() github.Target {
+	target, _ := github.ParseURL(c.creds.ConfigURL) // it was parsed before
+	return target
+}
+
 // Seal is that of the client's credentials.
 func (c *Client) Seal(text string) string { return c.creds.Seal(text) }
 

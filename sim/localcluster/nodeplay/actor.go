@@ -150,7 +150,7 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	if a.fault = a.node.faults.strike(a.pod); a.fault != nil {
 		a.status.ahead = a.fault.Clock
 	}
-	if a.suffers(DeletedAtOnce) {
+	if a.suffers(DeletedAtOnce) && a.place == "" { // on a node, a deleted pod waits for the kubelet
 		return ending{}, true, a.deleteAtOnce()
 	}
 	if err := a.schedule(); err != nil {

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gitsource
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// A server may advertise references without an end. The list is read up to a number of bytes, and so of references, and takes less memory
+// than one worker has.
+func TestAnEndlessListOfReferencesTakesLittleMemory(t *testing.T) {
+	var sent atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		line := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
+		hash := strings.Repeat("1", 40)
+		_, err := fmt.Fprint(w, line("# service=git-upload-pack\n"), "0000", line(hash+" HEAD\x00shallow\n"))
+		for i := 0; err == nil && sent.Load() < 64<<20; i++ {
+			var n int
+			n, err = fmt.Fprint(w, line(fmt.Sprintf("%s %x", hash, i))) // as short as can be
+			sent.Add(int64(n))
+		}
+	}))
+	defer server.Close()
+	client := &Client{AllowHTTP: true}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := client.Resolve(t.Context(), Request{URL: server.URL, Ref: Ref{Branch: "main"}})
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "16777216") {
+		t.Errorf("got %v", err)
+	}
+	took := after.TotalAlloc - before.TotalAlloc // garbage and the server's included
+	t.Logf("%d MiB were sent, and %d MiB taken", sent.Load()>>20, took>>20)
+	if sent.Load() > 32<<20 || took > FetchBytes {
+		t.Errorf("%d MiB were sent, and %d MiB taken", sent.Load()>>20, took>>20)
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/corral-dev/corral/internal/share"
+)
+
+const (
+	// IntakeBytes is how many bytes of bodies are kept in memory. One address sends a quarter of them at most, as sources admits no more
+	// requests of it.
+	IntakeBytes = 4 * (MaxBody + sourceSlots*smallBody)
+	// bodyRate is how many bytes a second must arrive, after a while that each body has.
+	bodyRate = 1 << 20
+)
+
+// errCrowded is the end of a body that made room for bodies of other addresses.
+var errCrowded = errors.New("too many bytes from this address")
+
+// intake bounds the bytes of bodies in memory. Bodies that nothing shows to be GitHub's yet hold nothing that GitHub's need: once there are
+// too many bytes, the address that sent the most of them loses the largest body that it sends.
+type intake struct {
+	mu       sync.Mutex
+	bytes    int64
+	of       map[netip.Prefix]int64
+	arriving map[*arrival]struct{} // bodies that are not verified
+}
+
+// arrival is a body that is read. Its deadline demands progress.
+type arrival struct {
+	io.Reader
+	of       *intake
+	source   netip.Prefix
+	began    time.Time
+	grace    time.Duration            // before bodyRate counts
+	deadline func(at time.Time) error // sets when the next byte must have arrived
+	bytes    int64
+	crowded  bool
+}
+
+func newIntake() *intake {
+	return &intake{of: map[netip.Prefix]int64{}, arriving: map[*arrival]struct{}{}}
+}
+
+// begin has a body read, of which verified or leave is to be called.
+func (i *intake) begin(d *delivery, deadline func(time.Time) error) *arrival {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	a := &arrival{Reader: d.Body, of: i, source: d.source, began: time.Now(), grace: smallWithin, deadline: deadline}
+	if d.suspect || len(i.arriving) > smallSlots/2 {
+		a.grace = crowdedWithin
+	}
+	i.arriving[a] = struct{}{}
+	return a
+}
+
+// Read fails if the body arrives too slowly, or has to make room.
+func (a *arrival) Read(p []byte) (int, error) {
+	_ = a.deadline(a.began.Add(min(largeWithin, a.grace+time.Duration(a.bytes)*time.Second/bodyRate)))
+	n, err := a.Reader.Read(p)
+	if !a.of.add(a, int64(n)) {
+		return 0, errCrowded
+	}
+	return n, err
+}
+
+// add counts bytes that arrived. It returns false if the body was to make room.
+func (i *intake) add(a *arrival, n int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !a.crowded {
+		i.count(a, n)
+	}
+	if i.bytes > IntakeBytes {
+		largest := a
+		for other := range i.arriving {
+			if i.of[other.source] > i.of[largest.source] || other.source == largest.source && other.bytes > largest.bytes {
+				largest = other
+			}
+		}
+		largest.crowded = true
+		i.drop(largest)
+		_ = largest.deadline(time.Unix(1, 0)) // it waits for no more bytes
+	}
+	return !a.crowded
+}
+
+// count adds to the bytes of a body.
+func (i *intake) count(a *arrival, n int64) {
+	a.bytes += n
+	i.bytes += n
+	if i.of[a.source] += n; i.of[a.source] == 0 {
+		delete(i.of, a.source)
+	}
+}
+
+func (i *intake) drop(a *arrival) {
+	i.count(a, -a.bytes)
+	delete(i.arriving, a)
+}
+
+// verified keeps a body that is GitHub's until leave.
+func (a *arrival) verified() {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	delete(a.of.arriving, a)
+}
+
+// leave ends the part that a body has of the memory.
+func (a *arrival) leave() {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	a.of.drop(a)
+}
+
+// doors is a listener whose connections are bounded. One address has a quarter of them at most. Once all are taken, the address with the most
+// connections loses the oldest one to an address that has fewer.
+type doors struct {
+	net.Listener
+	mu   sync.Mutex
+	open *share.Map[*door, struct{}]
+}
+
+// door is one connection.
+type door struct {
+	net.Conn
+	of     *doors
+	source string
+}
+
+func newDoors(listener net.Listener) *doors {
+	return &doors{Listener: listener, open: share.New[*door, struct{}](maxConnections, func(_ string, d *door) { _ = d.Conn.Close() })}
+}
+
+// Accept returns the next connection that there is room for.
+func (l *doors) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		d := &door{Conn: conn, of: l, source: siteOf(conn.RemoteAddr().String()).String()}
+		l.mu.Lock()
+		fits := l.open.Put(d.source, d, struct{}{})
+		l.mu.Unlock()
+		if fits {
+			return d, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// Close leaves room for another connection.
+func (d *door) Close() error {
+	d.of.mu.Lock()
+	d.of.open.DeleteFunc(d.source, func(other *door) bool { return other == d })
+	d.of.mu.Unlock()
+	return d.Conn.Close()
+}

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whoever sends nothing, or garbage, holds nothing that GitHub's events need: they are taken at once.
+func TestLargeSignedEventsGetThroughWhileOthersHoldBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		body := `{"x":"` + strings.Repeat("x", 10<<20) + `",` + place + `}`
+		silence, sender := io.Pipe()
+		for i := range 60 { // of each of three addresses, more than it may have at once
+			r := signed(PushEvent, "guid", body)
+			r.Body, r.RemoteAddr = silence, fmt.Sprintf("198.51.100.%d:80", 1+i%3)
+			go s.send(r)
+		}
+		synctest.Wait()
+		began := time.Now()
+		for i := range 5 {
+			r := signed(PushEvent, fmt.Sprint("guid-", i), fmt.Sprintf(`{"n":%d,`, i)+body[1:])
+			r.RemoteAddr = "203.0.113.1:443"
+			s.want(s.send(r), http.StatusAccepted, "taken")
+		}
+		small := signed(WorkflowJobEvent, "guid-small", queued)
+		small.RemoteAddr = "198.51.100.1:81"
+		s.want(s.send(small), http.StatusAccepted, "taken")
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("they waited for %s", waited)
+		}
+		sender.Close()
+	})
+}
+
+func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
+	i := newIntake()
+	at := func(address string) *delivery {
+		return &delivery{Request: signed(PushEvent, "guid", "{}"), source: netip.MustParsePrefix(address + "/32")}
+	}
+	cut := map[string]int{}
+	begin := func(address string) *arrival {
+		return i.begin(at(address), func(due time.Time) error {
+			if due.Equal(time.Unix(1, 0)) {
+				cut[address]++
+			}
+			return nil
+		})
+	}
+	github := begin("203.0.113.1")
+	signed := begin("198.51.100.9")
+	signed.verified()
+	var garbage []*arrival
+	for n := range 30 { // each address sends as much as it may
+		a := begin(fmt.Sprintf("198.51.100.%d", n))
+		garbage = append(garbage, a)
+		i.add(a, MaxBody)
+		if !i.add(github, 100<<10) || !i.add(signed, 100<<10) {
+			t.Fatalf("after %d addresses, GitHub's body made room", n)
+		}
+		if i.bytes > IntakeBytes {
+			t.Fatalf("%d bytes are kept", i.bytes)
+		}
+	}
+	var crowded, cuts int
+	for _, a := range garbage {
+		if a.crowded {
+			crowded++
+		}
+		a.leave()
+	}
+	for _, n := range cut {
+		cuts += n
+	}
+	if most := int(IntakeBytes / MaxBody); crowded < 30-most || cuts != crowded || cut["203.0.113.1"] > 0 {
+		t.Errorf("%d of 30 bodies made room, and %d are waited for no more", crowded, cuts)
+	}
+	github.leave()
+	signed.leave()
+	if i.bytes != 0 || len(i.of) != 0 || len(i.arriving) != 0 {
+		t.Errorf("%d bytes are left of %d addresses", i.bytes, len(i.of))
+	}
+}
+
+// A body has to arrive at a pace, however its bytes are spread.
+func TestABodyHasToMakeProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIntake()
+		var due time.Time
+		a := i.begin(&delivery{Request: signed(PushEvent, "guid", "{}")}, func(at time.Time) error { due = at; return nil })
+		a.Reader = strings.NewReader(strings.Repeat("x", 16*bodyRate))
+		began := time.Now()
+		for received, want := range []float64{2, 3, 4, 5, 6, 7, 8, 8, 8} {
+			if received > 0 {
+				_, err := io.ReadFull(a.Reader, make([]byte, bodyRate))
+				if err != nil || !i.add(a, bodyRate) {
+					t.Fatal(err)
+				}
+			}
+			_, _ = a.Read(nil)
+			if got := due.Sub(began); got.Seconds() != want {
+				t.Errorf("after %d MiB the next byte is due after %s", received, got)
+			}
+		}
+	})
+}
+
+// conn is a connection from an address.
+type conn struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (c *conn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 80))
+}
+func (c *conn) Close() error { c.closed = true; return nil }
+
+func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
+	incoming := make(pipes, 1)
+	doors := newDoors(incoming)
+	open := func(address string) *conn {
+		c := &conn{from: address}
+		incoming <- c
+		go func() { incoming <- &conn{from: "203.0.113.200"} }() // for Accept to return where c is closed
+		first, _ := doors.Accept()
+		if d := first.(*door); d.Conn == c {
+			other, _ := doors.Accept()
+			_ = other.Close()
+		} else {
+			_ = first.Close()
+		}
+		return c
+	}
+	held := map[string][]*conn{}
+	for n := range 4 {
+		address := fmt.Sprintf("198.51.100.%d", n)
+		for range maxConnections/4 + 10 {
+			held[address] = append(held[address], open(address))
+		}
+	}
+	count := func(address string) (n int) {
+		for _, c := range held[address] {
+			if !c.closed {
+				n++
+			}
+		}
+		return n
+	}
+	for address := range held {
+		if n := count(address); n > maxConnections/4 || n < maxConnections/4-3 {
+			t.Errorf("an address has %d connections", n)
+		}
+	}
+	for range 100 {
+		if c := open("203.0.113.1"); c.closed {
+			t.Fatal("GitHub is kept out")
+		}
+	}
+	first := held["198.51.100.0"]
+	for _, c := range first {
+		_ = c.Close()
+	}
+}
