@@ -93,7 +93,10 @@ func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, 
 	return known && a.Now().Sub(last) < afterwards
 }
 
-// remember notes a consent, and forgets old ones.
+// forgotten is how many consents may be forgotten, if they are old, for each new one.
+const forgotten = 8
+
+// remember notes a consent, and forgets a few old ones: they are looked at in no order.
 func (a *Access) remember(c consent) {
 	now := a.Now()
 	a.mu.Lock()
@@ -102,9 +105,13 @@ func (a *Access) remember(c consent) {
 		a.last = map[consent]time.Time{}
 	}
 	if _, known := a.last[c]; !known {
+		looked := 0
 		for other, last := range a.last {
 			if now.Sub(last) >= afterwards {
 				delete(a.last, other)
+			}
+			if looked++; looked == forgotten {
+				break
 			}
 		}
 	}

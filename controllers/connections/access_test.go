@@ -4,6 +4,7 @@
 package connections
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -219,5 +220,26 @@ func TestAConnectionThatWasThereFirstGetsNoCredentialsOfAnother(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// However many namespaces used connections, a new consent looks at a few of them, and those of more than an hour ago are forgotten all the same.
+func TestConsentsAreForgottenFewAtATime(t *testing.T) {
+	now := time.Now()
+	a := &Access{Now: func() time.Time { return now }}
+	use := func(n int) {
+		for i := range n {
+			a.remember(consent{key, fmt.Sprint(now.UnixNano(), "-", i)})
+		}
+	}
+	use(1000)
+	now = now.Add(afterwards)
+	use(1)
+	if n := len(a.last); n != 1001-forgotten {
+		t.Errorf("%d consents are left", n)
+	}
+	use(1000)
+	if n := len(a.last); n > 1100 {
+		t.Errorf("%d consents are left", n)
 	}
 }

@@ -188,7 +188,7 @@ func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 	if pool.Unreadable() != nil {
 		return
 	}
-	key := client.ObjectKeyFromObject(pool)
+	key, probes := client.ObjectKeyFromObject(pool), probesOf(pool) // without the lock: metrics may be long
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.targets[key]
@@ -197,7 +197,7 @@ func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 		p.targets[key] = t
 	}
 	before := t.probes
-	t.probes = probesOf(pool)
+	t.probes = probes
 	if pool.Spec.GetMode() != v1alpha1.Observe {
 		t.actual = nil
 	}
@@ -291,28 +291,74 @@ type look struct {
 func (p *Poller) startDue(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, next := p.Now(), pollRest
-	var due []look
-	for _, t := range p.targets {
-		for _, q := range t.probes {
-			switch left := q.due.Sub(now); {
-			case q.running:
-			case left > 0:
-				next = min(next, left)
-			default:
-				due = append(due, look{t, q})
-			}
-		}
-	}
-	slices.SortFunc(due, func(a, b look) int {
-		return cmp.Or(cmp.Compare(p.begun[a.share()], p.begun[b.share()]), a.probe.due.Compare(b.probe.due), cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
-	})
+	due, next := p.first(p.Now())
 	for _, d := range due {
 		if p.mayAsk(d) && !d.target.asks(d.probe.endpoint) {
 			p.begin(ctx, d)
 		}
 	}
 	return next
+}
+
+// lookedAtOnce is how many pools are looked at before others get the lock, and betweenParts is called then. Only tests set it.
+const lookedAtOnce = 64
+
+var betweenParts = func() {}
+
+// first returns the looks that are due and may begin, and how long nothing else is due. Of the pools of a namespace
+// at an endpoint, it returns as many as there are places. It is called with the lock, which others get in between.
+func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
+	firsts, seen := map[string][]look{}, 0
+	next = pollRest
+	for _, t := range p.targets {
+		if seen++; seen%lookedAtOnce == 0 {
+			p.mu.Unlock()
+			betweenParts()
+			p.mu.Lock()
+		}
+		for endpoint, q := range t.first(now, &next) {
+			d := look{t, q}
+			if share := d.share(); p.mayAsk(d) && !t.asks(endpoint) {
+				at, _ := slices.BinarySearchFunc(firsts[share], d, sooner)
+				some := slices.Insert(firsts[share], at, d)
+				firsts[share] = some[:min(len(some), pollsAtOnce/4)]
+			}
+		}
+	}
+	for _, some := range firsts {
+		due = append(due, some...)
+	}
+	slices.SortFunc(due, func(a, b look) int {
+		if order := cmp.Compare(p.begun[a.share()], p.begun[b.share()]); order != 0 {
+			return order
+		}
+		return sooner(a, b)
+	})
+	return due, next
+}
+
+// first returns, of each endpoint, the metric that is due the longest. Next becomes the time until another one is due if that is less.
+func (t *target) first(now time.Time, next *time.Duration) (firsts map[string]*probe) {
+	for _, q := range t.probes {
+		switch left := q.due.Sub(now); {
+		case q.running:
+		case left > 0:
+			*next = min(*next, left)
+		case firsts == nil:
+			firsts = map[string]*probe{q.endpoint: q}
+		case firsts[q.endpoint] == nil || q.due.Before(firsts[q.endpoint].due):
+			firsts[q.endpoint] = q
+		}
+	}
+	return firsts
+}
+
+// sooner orders looks by when they are due, and then by name.
+func sooner(a, b look) int {
+	if order := a.probe.due.Compare(b.probe.due); order != 0 {
+		return order
+	}
+	return cmp.Or(cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 }
 
 // mayAsk reports whether there is a place at the endpoint: one namespace holds a quarter of them at most, so that its many metrics,

@@ -650,3 +650,35 @@ func TestPollerAsksForExternalMetrics(t *testing.T) {
 		}
 	})
 }
+
+// However many metrics of one namespace are due, no more of them are put in order than may begin, others get the lock after each 64 pools, and a
+// neighbour's metric is looked at.
+func TestManyDueMetricsKeepNoOtherWaiting(t *testing.T) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		p := NewPoller(PollerConfig{Now: time.Now, Random: func() float64 { return 0 }})
+		for i := range n {
+			pool := metered(fmt.Sprint("p", i), promMetric("a", "main"), promMetric("b", "main"), promMetric("c", "other"))
+			pool.Namespace = greedy
+			p.setPool(pool)
+		}
+		p.setPool(metered("gpu", promMetric("a", "main")))
+		others := 0
+		betweenParts = func() {
+			others++
+			p.Reading(keyOf("gpu"))
+			p.setPool(metered("gpu", promMetric("a", "main")))
+		}
+		p.mu.Lock()
+		due, _ := p.first(time.Now().Add(time.Minute))
+		p.mu.Unlock()
+		betweenParts = func() {}
+		got := map[string]int{}
+		for _, d := range due {
+			got[d.share()]++
+		}
+		want := map[string]int{"prometheus/main " + greedy: pollsAtOnce / 4, "prometheus/other " + greedy: pollsAtOnce / 4, "prometheus/main " + ns: 1}
+		if diff := cmp.Diff(want, got); diff != "" || others != (n+1)/lookedAtOnce {
+			t.Errorf("%d pools: others had the lock %d times; looks (-want +got):\n%s", n, others, diff)
+		}
+	}
+}

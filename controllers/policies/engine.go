@@ -41,13 +41,13 @@ type Engine struct {
 
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
+	sound  map[string]loaded // those without faults, of which a namespace has few
+	states map[string]string // of policies, as the metric counts them
 	set    *policy.Set
 	pools  poolsByNamespace
 	passes passes
-	// isQuarantined is true if some policy was in quarantine when policies were last counted.
-	isQuarantined bool
-	queue         queue            // of the pools' controller; nil until it runs
-	queues        map[string]queue // of the policies' controllers that run, by kind
+	queue  queue            // of the pools' controller; nil until it runs
+	queues map[string]queue // of the policies' controllers that run, by kind
 
 	ledger ledger
 }
@@ -98,6 +98,29 @@ func (p poolsByNamespace) reached(by *policy.Policy) iter.Seq2[types.NamespacedN
 	}
 }
 
+// maxReached is how many pools are looked at before others get the lock. Where others may have it during a tenant's work, betweenParts is called,
+// which only tests set.
+const maxReached = 64
+
+var betweenParts = func() {}
+
+// reached are the pools that a policy may bind. It is called with the lock, which others get in between.
+func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
+	return func(yield func(types.NamespacedName, *pool) bool) {
+		seen := 0
+		for key, known := range e.pools.reached(by) {
+			if seen++; seen%maxReached == 0 {
+				e.mu.Unlock()
+				betweenParts()
+				e.mu.Lock()
+			}
+			if !yield(key, known) {
+				return
+			}
+		}
+	}
+}
+
 // pool is what is remembered of a pool that was judged.
 type pool struct {
 	facts    policy.Pool
@@ -122,7 +145,7 @@ type remembered[T any] struct {
 // NewEngine returns an Engine without policies.
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
-		Now: now, loaded: map[string]loaded{}, set: policy.NewSet(),
+		Now: now, loaded: map[string]loaded{}, sound: map[string]loaded{}, states: map[string]string{}, set: policy.NewSet(),
 		pools: poolsByNamespace{}, passes: newPasses(), queues: map[string]queue{}, ledger: newLedger(),
 	}
 }
@@ -136,11 +159,11 @@ func (e *Engine) Put(p *policy.Policy, source policy.Source) {
 }
 
 func (e *Engine) put(l loaded) {
+	l.size = l.source.Size()
+	l.source, l.digest = l.source.Identity() // without the lock, as it reads all modules
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.loaded[l.policy.Ref()]
-	l.size = l.source.Size()
-	l.source, l.digest = l.source.Identity()
 	if l.excesses > 0 {
 		if before.policy != nil && before.is(l.source, l.digest) {
 			l.excesses += before.excesses
@@ -155,6 +178,9 @@ func (e *Engine) put(l loaded) {
 	e.loaded[l.policy.Ref()] = l
 	if asBroken {
 		return
+	}
+	if delete(e.sound, l.policy.Ref()); len(l.policy.Diagnostics()) == 0 {
+		e.sound[l.policy.Ref()] = l
 	}
 	if before.policy != nil && before.policy != l.policy {
 		before.policy.Retire()
@@ -223,8 +249,8 @@ func (e *Engine) others(s policy.Source) (o others) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	sizes, largest := map[string]int{}, map[string]loaded{}
-	for ref, l := range e.loaded {
-		if ref == s.Ref() || len(l.policy.Diagnostics()) > 0 || l.source.Kind != s.Kind {
+	for ref, l := range e.sound {
+		if ref == s.Ref() || l.source.Kind != s.Kind {
 			continue
 		}
 		o.all += l.size
@@ -252,6 +278,7 @@ func (e *Engine) Remove(ref string) {
 	defer e.mu.Unlock()
 	if before, ok := e.loaded[ref]; ok {
 		delete(e.loaded, ref)
+		delete(e.sound, ref)
 		before.policy.Retire()
 		e.changed(before.policy, nil)
 	}
@@ -260,8 +287,8 @@ func (e *Engine) Remove(ref string) {
 // changed makes the next set and wakes the pools that a policy binds or bound; before or now is nil.
 func (e *Engine) changed(before, now *policy.Policy) {
 	e.set = e.set.Replace(before, now)
-	e.countPolicies()
-	for key, known := range e.pools.reached(cmp.Or(now, before)) {
+	e.countState(cmp.Or(now, before).Ref())
+	for key, known := range e.reached(cmp.Or(now, before)) {
 		switch {
 		case known.waits:
 			known.waits = false
@@ -298,11 +325,12 @@ func (e *Engine) Loaded(ref string) *policy.Policy {
 
 // isLoaded reports whether a policy is in force that was made of just this, and isn't to be loaded again.
 func (e *Engine) isLoaded(s policy.Source) bool {
+	source, digest := s.Identity() // without the lock, as it reads all modules
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ok := e.loaded[s.Ref()]
 	isDue := known.unfinished || known.excesses > 0 && !e.Now().Before(known.retry)
-	return ok && !isDue && known.is(s.Identity())
+	return ok && !isDue && known.is(source, digest)
 }
 
 // is tells whether it was made of just this.
@@ -410,22 +438,42 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 
 // For returns the policies that bind a pool.
 func (e *Engine) For(facts policy.Pool) *policy.Bound {
+	set, bound := e.boundBefore(facts)
+	if bound != nil {
+		return bound
+	}
+	betweenParts()
+	bound = set.For(facts) // without the lock: the namespace may have many policies, and long selectors
+	if before, same := e.bind(facts, set, bound); !same {
+		e.recount(before, bound)
+	}
+	return bound
+}
+
+// boundBefore returns the policies in force, and those that bind a pool if that is known.
+func (e *Engine) boundBefore(facts policy.Pool) (*policy.Set, *policy.Bound) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.remember(facts); known.set == e.set && known.isOf(facts) {
+		return e.set, known.bound
+	}
+	return e.set, nil
+}
+
+// isOf reports whether the policies that bind the pool were found for these facts.
+func (p *pool) isOf(facts policy.Pool) bool { return p.bound != nil && p.facts.Equal(facts) }
+
+// bind notes the policies of a set that bind a pool. It returns those before, and whether the pool's facts were the same.
+func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (before *policy.Bound, same bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.remember(facts)
-	same := known.bound != nil && known.facts.Equal(facts)
-	if known.set == e.set && same {
-		return known.bound
-	}
-	bound := e.set.For(facts)
-	if !same || known.bound.Digest() != bound.Digest() {
+	before, same = known.bound, known.isOf(facts)
+	if !same || before.Digest() != bound.Digest() {
 		known.verdicts = map[judged]policy.Template{}
 	}
-	if !same {
-		e.recount(known.bound, bound)
-	}
-	known.facts, known.set, known.bound = facts, e.set, bound
-	return bound
+	known.facts, known.set, known.bound = facts, set, bound
+	return before, same
 }
 
 // again returns the policies that bind a pool by what was declared when it was last asked for; nil if it never was.
@@ -456,13 +504,14 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 // Forget drops what is known of a pool that is gone, but for the runners that it left.
 func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
-	if known := e.pools.get(key); known != nil {
-		e.recount(known.bound, nil)
-	}
+	known := e.pools.get(key)
 	if delete(e.pools[key.Namespace], key); len(e.pools[key.Namespace]) == 0 {
 		delete(e.pools, key.Namespace)
 	}
 	e.mu.Unlock()
+	if known != nil {
+		e.recount(known.bound, nil)
+	}
 	e.Log.forget(key)
 	if left > 0 {
 		e.reconsider(e.ledger.keep(key, left))
@@ -486,7 +535,7 @@ func (e *Engine) bound(p *policy.Policy) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
-	for _, known := range e.pools.reached(p) {
+	for _, known := range e.reached(p) {
 		if p.Binds(known.facts) {
 			n++
 		}
@@ -496,16 +545,24 @@ func (e *Engine) bound(p *policy.Policy) int {
 
 // findings lists what a policy would change, by pool and decision: of pools that this process hasn't asked about yet, what was found before.
 func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
+	found := e.found(p, before)
+	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Decision, b.Decision), cmp.Compare(a.Message, b.Message))
+	})
+	return found
+}
+
+// found is findings in no order.
+func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found []v1alpha1.AuditFinding) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var found []v1alpha1.AuditFinding
 	for _, f := range before {
 		namespace, name, _ := strings.Cut(f.Pool, "/")
 		if known := e.pools.get(types.NamespacedName{Namespace: namespace, Name: name}); known != nil && len(known.audit) == 0 {
 			found = append(found, f)
 		}
 	}
-	for key, known := range e.pools.reached(p) {
+	for key, known := range e.reached(p) {
 		for _, decision := range slices.Sorted(maps.Keys(known.audit)) {
 			for _, a := range known.audit[decision] {
 				if a.Policy == p.Ref() {
@@ -514,9 +571,6 @@ func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Decision, b.Decision), cmp.Compare(a.Message, b.Message))
-	})
 	return found
 }
 
@@ -541,14 +595,28 @@ func (e *Engine) Policies(kind string) source.Source {
 	})
 }
 
-// recount wakes the policies that bind a pool only now, or no more; nil if there was no pool, or is none. With the lock.
+// recount wakes the policies that bind a pool only now, or no more; nil if there was no pool, or is none.
 func (e *Engine) recount(before, now *policy.Bound) {
-	were, are := before.Policies(), now.Policies()
-	for _, p := range slices.Concat(were, are) {
-		source := p.Source()
-		if q := e.queues[source.Kind]; q != nil && slices.Contains(were, p) != slices.Contains(are, p) {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: source.Namespace, Name: source.Name}}, betweenChanges)
+	more := map[*policy.Policy]int{}
+	for _, p := range before.Policies() {
+		more[p]--
+	}
+	for _, p := range now.Policies() {
+		more[p]++
+	}
+	for p, n := range more {
+		if source := p.Source(); n != 0 {
+			e.wakePolicy(source.Kind, types.NamespacedName{Namespace: source.Namespace, Name: source.Name})
 		}
+	}
+}
+
+// wakePolicy has a policy looked at again.
+func (e *Engine) wakePolicy(kind string, key types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[kind]; q != nil {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, betweenChanges)
 	}
 }
 

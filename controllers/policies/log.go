@@ -135,7 +135,7 @@ func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *poli
 
 // tell counts a decision, and logs it if there is a log.
 func (e *Engine) tell(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
-	e.count(event.decision, o.Outcome, o.Failures)
+	e.count(b, event.decision, o.Outcome)
 	if e.Log != nil {
 		e.Log.tell(b, pool, revision, event, o)
 	}

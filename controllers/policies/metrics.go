@@ -59,6 +59,11 @@ func Collectors() []prometheus.Collector {
 			decisionsTotal.WithLabelValues(decision, outcome)
 		}
 	}
+	for _, kind := range []string{policy.KindRunnerPolicy, policy.KindClusterRunnerPolicy} {
+		for _, state := range []string{ready, broken, quarantined} {
+			policiesGauge.WithLabelValues(kind, state)
+		}
+	}
 	return []prometheus.Collector{decisionsTotal, evaluationSeconds, policiesGauge, unloggedTotal}
 }
 
@@ -108,14 +113,15 @@ func allowedBy(b *policy.Bound, decision string) string {
 	return abstained
 }
 
-// count counts a decision.
-func (e *Engine) count(decision, outcome string, failures []policy.Failure) {
+// count counts a decision of policies. It may have begun or ended a quarantine of theirs.
+func (e *Engine) count(b *policy.Bound, decision, outcome string) {
 	decisionsTotal.WithLabelValues(decision, outcome).Inc()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	// An answer without failures may have ended a quarantine.
-	if e.isQuarantined || slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind == policy.TimedOut || f.Kind == policy.Quarantined }) {
-		e.countPolicies()
+	for _, p := range b.Policies() {
+		if len(p.Diagnostics()) == 0 {
+			e.mu.Lock()
+			e.countState(p.Ref())
+			e.mu.Unlock()
+		}
 	}
 }
 
@@ -127,23 +133,23 @@ func observe(took time.Duration, b *policy.Bound, decision string) time.Duration
 	return took
 }
 
-// countPolicies sets the metric of the policies in force. The caller has the lock.
-func (e *Engine) countPolicies() {
-	e.isQuarantined = false
-	counts := map[[2]string]float64{}
-	for _, kind := range []string{policy.KindRunnerPolicy, policy.KindClusterRunnerPolicy} {
-		for _, state := range []string{ready, broken, quarantined} {
-			counts[[2]string{kind, state}] = 0
+// countState counts a policy by the state that it has now in the metric of the policies in force. The caller has the lock.
+func (e *Engine) countState(ref string) {
+	kind, _, _ := strings.Cut(ref, "/")
+	before, now := e.states[ref], ""
+	if l, ok := e.loaded[ref]; ok {
+		now = stateOf(l.policy)
+	}
+	if before == now {
+		return
+	}
+	if e.states[ref] = now; now == "" {
+		delete(e.states, ref)
+	}
+	for state, change := range map[string]float64{before: -1, now: 1} {
+		if state != "" {
+			policiesGauge.WithLabelValues(kind, state).Add(change)
 		}
-	}
-	for ref, l := range e.loaded {
-		kind, _, _ := strings.Cut(ref, "/")
-		state := stateOf(l.policy)
-		counts[[2]string{kind, state}]++
-		e.isQuarantined = e.isQuarantined || state == quarantined
-	}
-	for labels, n := range counts {
-		policiesGauge.WithLabelValues(labels[0], labels[1]).Set(n)
 	}
 }
 

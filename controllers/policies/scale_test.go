@@ -274,3 +274,66 @@ func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
 		t.Errorf("%d namespaces are left", len(e.pools))
 	}
 }
+
+// A change of a policy, and a look at what it binds, lets others have the engine's lock after each 64 pools: what their selectors cost, and how many
+// there are, is the tenant's choice.
+func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
+	const n = 5*maxReached + 1
+	e := newEngine()
+	for i := range n {
+		e.For(sharing(large, fmt.Sprint("p", i)))
+	}
+	others := 0
+	var neighbour func()
+	neighbour = func() {
+		betweenParts = func() {}
+		others++
+		e.For(sharing(small, "s"))
+		e.For(sharing(large, "new"))
+		betweenParts = neighbour
+	}
+	defer func() { betweenParts = func() {} }()
+	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: "p", Modules: map[string]string{"p.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"}\n"}}
+	for name, do := range map[string]func(){
+		"a change": func() { putSource(t, e, source) },
+		"a count":  func() { e.bound(policy.Broken(source, nil)) },
+		"findings": func() { e.findings(policy.Broken(source, nil), nil) },
+	} {
+		others, betweenParts = 0, neighbour
+		if do(); others < n/maxReached {
+			t.Errorf("%s: others had the lock %d times", name, others)
+		}
+	}
+	betweenParts = func() {}
+	for _, name := range []string{"p0", "new"} {
+		if bound := e.For(sharing(large, name)).Policies(); len(bound) != 1 {
+			t.Errorf("pool %s is bound by %d policies", name, len(bound))
+		}
+	}
+}
+
+// A namespace may have any number of policies, of which 32 are loaded. A change of one of them, and a pool that is bound by all, are found out
+// without the lock, and another namespace's policies are compared with those that are loaded.
+func TestPoliciesBeyondTheirNumberKeepNoOtherWaiting(t *testing.T) {
+	const n = 500
+	e := newEngine()
+	for i := range n {
+		s := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: fmt.Sprint("p", i)}
+		e.Put(policy.Broken(s, []v1alpha1.Diagnostic{{Message: "there are 32 already"}}), s)
+	}
+	others := 0
+	betweenParts = func() {
+		betweenParts = func() {}
+		others++
+		putSource(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: small, Name: "own"})
+	}
+	defer func() { betweenParts = func() {} }()
+	bound := e.For(sharing(large, "p0"))
+	if len(bound.Policies()) != n || others != 1 || len(e.sound) != 1 || len(e.states) != n+1 {
+		t.Errorf("%d policies bind a pool, others had the lock %d times, %d of %d policies are compared", len(bound.Policies()), others, len(e.sound), len(e.states))
+	}
+	e.Remove(policy.KindRunnerPolicy + "/" + small + "/own")
+	if len(e.sound) != 0 || len(e.states) != n {
+		t.Errorf("%d of %d policies are left", len(e.sound), len(e.states))
+	}
+}

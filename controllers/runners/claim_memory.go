@@ -4,7 +4,7 @@
 package runners
 
 import (
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,9 +20,44 @@ import (
 type claimNotes struct {
 	mu sync.Mutex
 	// taken has the runner that takes or took a claim, until the cache shows that, and its pod.
-	taken map[types.NamespacedName]taking
+	taken notes[taking]
 	// gone has the last holder of a claim that was seen to be gone, and its pod.
-	gone map[types.NamespacedName]types.UID
+	gone notes[types.UID]
+}
+
+// notes are about claims, those of each pool by themselves: the lock is everybody's, and a pool has few claims.
+type notes[V any] map[types.NamespacedName]map[types.NamespacedName]V
+
+// stemOf is what the names of a pool's claims have in common.
+func stemOf(claim types.NamespacedName) types.NamespacedName {
+	claim.Name = claim.Name[:max(0, strings.LastIndexByte(claim.Name, '-'))]
+	return claim
+}
+
+// ofPool returns the notes about the claims of a pool.
+func (n notes[V]) ofPool(pool types.NamespacedName) map[types.NamespacedName]V {
+	return n[stemOf(types.NamespacedName{Namespace: pool.Namespace, Name: podspec.ClaimName(pool.Name, 0)})]
+}
+
+func (n notes[V]) get(claim types.NamespacedName) (V, bool) {
+	v, ok := n[stemOf(claim)][claim]
+	return v, ok
+}
+
+func (n *notes[V]) set(claim types.NamespacedName, v V) {
+	if *n == nil {
+		*n = notes[V]{}
+	}
+	if (*n)[stemOf(claim)] == nil {
+		(*n)[stemOf(claim)] = map[types.NamespacedName]V{}
+	}
+	(*n)[stemOf(claim)][claim] = v
+}
+
+func (n notes[V]) remove(claim types.NamespacedName) {
+	if delete(n[stemOf(claim)], claim); len(n[stemOf(claim)]) == 0 {
+		delete(n, stemOf(claim))
+	}
 }
 
 // taking is of a runner that takes a claim, or took it; shown is true once the cache showed that.
@@ -41,10 +76,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 		name = podspec.ClaimName(pool.Name, choice.Make)
 	}
 	if name != "" && !choice.Own {
-		if n.taken == nil {
-			n.taken = map[types.NamespacedName]taking{}
-		}
-		n.taken[types.NamespacedName{Namespace: pool.Namespace, Name: name}] = taking{by: runner}
+		n.taken.set(types.NamespacedName{Namespace: pool.Namespace, Name: name}, taking{by: runner})
 	}
 	return choice
 }
@@ -55,16 +87,16 @@ func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner ty
 	for _, x := range all {
 		key := types.NamespacedName{Namespace: pool.Namespace, Name: x.Name}
 		shown[key] = true
-		if t, ok := n.taken[key]; ok && t.by != x.Holder {
+		if t, ok := n.taken.get(key); ok && t.by != x.Holder {
 			x.Holder, x.InUse, x.Leaving, x.LeavesBy = t.by, true, false, time.Time{}
 		} else if ok {
-			n.taken[key] = taking{t.by, true}
+			n.taken.set(key, taking{t.by, true})
 		}
 		list = append(list, x.Claim)
 	}
-	for key, t := range n.taken {
+	for key, t := range n.taken.ofPool(types.NamespacedName{Namespace: pool.Namespace, Name: pool.Name}) {
 		isOwnAndGone := t.shown && t.by == runner // another's pod may wait for it
-		if number := numberOf(pool.Name, key.Name); key.Namespace == pool.Namespace && number >= 0 && !shown[key] && !isOwnAndGone {
+		if number := numberOf(pool.Name, key.Name); number >= 0 && !shown[key] && !isOwnAndGone {
 			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: t.by, InUse: true})
 		}
 	}
@@ -75,8 +107,8 @@ func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner ty
 func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.taken[claim].by == runner {
-		delete(n.taken, claim)
+	if t, _ := n.taken.get(claim); t.by == runner {
+		n.taken.remove(claim)
 	}
 }
 
@@ -84,11 +116,11 @@ func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.taken[claim] == (taking{runner, true}) {
-		delete(n.taken, claim)
+	if t, _ := n.taken.get(claim); t == (taking{runner, true}) {
+		n.taken.remove(claim)
 	}
-	if n.gone[claim] == runner { // it is back, as after a restore of etcd
-		delete(n.gone, claim)
+	if uid, _ := n.gone.get(claim); uid == runner { // it is back, as after a restore of etcd
+		n.gone.remove(claim)
 	}
 }
 
@@ -96,7 +128,7 @@ func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
 func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, ok := n.taken[claim]
+	_, ok := n.taken.get(claim)
 	return ok
 }
 
@@ -104,17 +136,21 @@ func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
 func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.gone[claim] == holder
+	uid, _ := n.gone.get(claim)
+	return uid == holder
 }
 
 // retain drops what is noted of the holders of those of a pool's claims that aren't there.
 func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key := range n.gone {
-		isThere := func(x PoolClaim) bool { return x.Name == key.Name }
-		if key.Namespace == pool.Namespace && numberOf(pool.Name, key.Name) >= 0 && !slices.ContainsFunc(there, isThere) {
-			delete(n.gone, key)
+	names := map[string]bool{}
+	for _, x := range there {
+		names[x.Name] = true
+	}
+	for key := range n.gone.ofPool(pool) {
+		if numberOf(pool.Name, key.Name) >= 0 && !names[key.Name] {
+			n.gone.remove(key)
 		}
 	}
 }
@@ -124,10 +160,7 @@ func (n *claimNotes) forget(claim types.NamespacedName, runner types.UID, surely
 	n.release(claim, runner)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.gone == nil {
-		n.gone = map[types.NamespacedName]types.UID{}
-	}
 	if surely {
-		n.gone[claim] = runner
+		n.gone.set(claim, runner)
 	}
 }

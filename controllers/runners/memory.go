@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // maxFailures bounds how many failures of a pool are kept until somebody takes them.
@@ -42,14 +42,15 @@ type Memory struct {
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
 	ends     singleflight.Group            // of Runners, by UID
 
-	recording *semaphore.Weighted
+	// recording are the turns of records, and beside those while runners are to be started. Namespaces take turns.
+	recording, beside *turns.Limiter
 }
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
-		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: semaphore.NewWeighted(recordParallel),
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), beside: turns.New(recordBeside),
 	}
 }
 
@@ -239,18 +240,19 @@ const (
 	recordBeside   = 4
 )
 
-// acquireRecord waits until a record may be written, and returns what to call after it.
-func (m *Memory) acquireRecord(ctx context.Context) (release func(), err error) {
+// acquireRecord waits until a record of a namespace may be written, and returns what to call after it.
+func (m *Memory) acquireRecord(ctx context.Context, namespace string) (release func(), err error) {
 	m.mu.Lock()
-	weight := 1
+	line := m.recording
 	if m.starting > 0 {
-		weight = recordParallel / recordBeside
+		line = m.beside
 	}
 	m.mu.Unlock()
-	if err := m.recording.Acquire(ctx, int64(weight)); err != nil {
+	round, err := line.Enter(ctx, turns.Looking, namespace)
+	if err != nil {
 		return nil, err
 	}
-	return func() { m.recording.Release(int64(weight)) }, nil
+	return func() { line.Leave(round, turns.Unknown) }, nil
 }
 
 // recordCompletion notes when and how a runner's job was over, and whether GitHub has forgotten the runner.
@@ -367,35 +369,32 @@ func (m *Memory) HasFailed(key types.NamespacedName, uid types.UID) bool {
 // SuspectSome asks for looks at runners of which GitHub misses some: at as many as are missing or a few more, those first
 // that nobody looked at for longest, so that each has its turn. wereOnline has those that were connected before.
 func (m *Memory) SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time) {
+	at, looks := map[string]time.Time{}, max(s.Missing, suspectLeast)
+	for _, name := range s.Names { // those of late count
+		if at[name] = m.suspectedAt(types.NamespacedName{Namespace: namespace, Name: name}); !at[name].IsZero() && now.Sub(at[name]) < SuspectInterval {
+			looks--
+		}
+	}
+	names := slices.SortedStableFunc(slices.Values(s.Names), func(a, b string) int { return at[a].Compare(at[b]) })
+	for _, name := range names {
+		if looks > 0 && m.Suspect(types.NamespacedName{Namespace: namespace, Name: name}, wereOnline[name], now) {
+			looks--
+		}
+	}
+}
+
+// suspectedAt returns when a runner was last suspected.
+func (m *Memory) suspectedAt(key types.NamespacedName) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := func(name string) time.Time {
-		return m.suspects[types.NamespacedName{Namespace: namespace, Name: name}].at
-	}
-	names := slices.SortedStableFunc(slices.Values(s.Names), func(a, b string) int { return at(a).Compare(at(b)) })
-	looks := max(s.Missing, suspectLeast)
-	for _, name := range names { // those of late count
-		if !at(name).IsZero() && now.Sub(at(name)) < SuspectInterval {
-			looks--
-		}
-	}
-	for _, name := range names {
-		if looks > 0 && m.suspectLocked(types.NamespacedName{Namespace: namespace, Name: name}, wereOnline[name], now) {
-			looks--
-		}
-	}
+	return m.suspects[key].at
 }
 
 // Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
-// do; now and then at most. wasOnline says that it was connected before.
-func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) {
+// do; now and then at most. wasOnline says that it was connected before. It reports whether it is time for a look.
+func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.suspectLocked(key, wasOnline, now)
-}
-
-// suspectLocked reports whether it is time for a look, and asks for it.
-func (m *Memory) suspectLocked(key types.NamespacedName, wasOnline bool, now time.Time) bool {
 	s, known := m.suspects[key]
 	if known && now.Sub(s.at) < max(SuspectInterval, s.pause) {
 		return false

@@ -44,7 +44,7 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) e
 	g.SetLimit(recordParallel)
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
-			release, err := r.Memory.acquireRecord(ctx)
+			release, err := r.Memory.acquireRecord(ctx, r.Namespace)
 			if err != nil {
 				return err
 			}

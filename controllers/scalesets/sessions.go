@@ -107,7 +107,7 @@ func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Confi
 			return
 		}
 		if x.setID == c.SetID {
-			id := cmp.Or(x.listener.Snapshot().Session, x.earlier) // which it may not have resumed yet
+			id := cmp.Or(x.listener.Brief().Session, x.earlier) // which it may not have resumed yet
 			c.Earlier = scaleset.Earlier{ID: id, Until: c.Now().Add(scaleset.SessionLife)}
 		}
 		x.cancel()
@@ -232,7 +232,7 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	if x == nil {
 		return
 	}
-	now := x.listener.Snapshot()
+	now := x.listener.Brief()
 	switch { // before anybody is woken by it
 	case now.State == scaleset.Listening, now.State == scaleset.Refused && now.Owner == x.owner:
 		s.held[key] = x.holding

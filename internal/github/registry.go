@@ -23,6 +23,7 @@ type Connections struct {
 
 	mu        sync.Mutex
 	byKey     map[string]connection
+	drops     []drop                          // the oldest first; some connections are there again
 	forgotten []func(key string)              // called with connections that no longer serve
 	failing   map[string]map[string]*failures // by key and class of calls
 	// refused and accepted are when a connection's credentials last were, by key.
@@ -37,6 +38,12 @@ type connection struct {
 	dropped time.Time // zero while the connection is there
 }
 
+// drop is when a connection was dropped.
+type drop struct {
+	key string
+	at  time.Time
+}
+
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
 	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
@@ -47,9 +54,9 @@ func (c *Connections) Set(key string, creds Credentials) error {
 	if err := creds.Validate(); err != nil {
 		return err
 	}
+	hash := creds.Hash() + creds.NetworkHash()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hash := creds.Hash() + creds.NetworkHash()
 	if hash != c.byKey[key].hash {
 		delete(c.failing, key) // of the former ones
 	}
@@ -72,21 +79,27 @@ func (c *Connections) Serves(key string) bool {
 func (c *Connections) get(key string) (connection, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, x := range c.byKey {
-		if !x.dropped.IsZero() && c.now().Sub(x.dropped) >= afterlife {
-			delete(c.byKey, key)
-			delete(c.failing, key)
-			delete(c.refused, key)
-			delete(c.accepted, key)
-			delete(c.clocks, key)
-			clock.Offsets.DeleteLabelValues(Server, key)
-			for _, forget := range c.forgotten {
-				forget(key)
-			}
+	for len(c.drops) > 0 && c.now().Sub(c.drops[0].at) >= afterlife {
+		if d := c.drops[0]; c.byKey[d.key].dropped.Equal(d.at) {
+			c.forget(d.key)
 		}
+		c.drops = c.drops[1:]
 	}
 	x, ok := c.byKey[key]
 	return x, ok
+}
+
+// forget forgets a connection that no longer serves.
+func (c *Connections) forget(key string) {
+	delete(c.byKey, key)
+	delete(c.failing, key)
+	delete(c.refused, key)
+	delete(c.accepted, key)
+	delete(c.clocks, key)
+	clock.Offsets.DeleteLabelValues(Server, key)
+	for _, forget := range c.forgotten {
+		forget(key)
+	}
 }
 
 // Drop marks a connection as gone.
@@ -96,6 +109,7 @@ func (c *Connections) Drop(key string) {
 	if x, ok := c.byKey[key]; ok && x.dropped.IsZero() {
 		x.dropped = c.now()
 		c.byKey[key] = x
+		c.drops = append(c.drops, drop{key, x.dropped})
 	}
 }
 
@@ -127,17 +141,27 @@ func NewClients[C any](connections *Connections, open func(key string, creds Cre
 // credentials changed.
 func (c *Clients[C]) Get(key string) (C, bool) {
 	x, ok := c.connections.get(key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known := c.byKey[key]; known.hash == x.hash { // both zero while there are no credentials
+	if known := c.opened(key); known.hash == x.hash { // both zero while there are no credentials
 		return known.of, ok
 	}
-	opened, err := c.open(key, x.creds)
-	if err != nil { // these credentials were found to work, by Set
+	opened, err := c.open(key, x.creds) // without the lock: the certificates of a network may be many
+	if err != nil {                     // these credentials were found to work, by Set
 		return opened, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.byKey[key]; known.hash == x.hash { // opened by another caller meanwhile
+		return known.of, true
 	}
 	c.byKey[key] = client[C]{of: opened, hash: x.hash}
 	return opened, true
+}
+
+// opened returns the client of a connection that was opened last.
+func (c *Clients[C]) opened(key string) client[C] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byKey[key]
 }
 
 func (c *Clients[C]) forget(key string) {

@@ -4,6 +4,7 @@
 package github
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -60,5 +61,66 @@ func TestClientsAreKeptAsLongAsTheyAreNeeded(t *testing.T) {
 	serves(nil)
 	if len(closed) != 1 || len(clients.byKey) != 0 {
 		t.Errorf("closed are %v, kept are %v", closed, clients.byKey)
+	}
+}
+
+// However many connections others have, dropped ones included, a look at one goes through none of them, and those that are over are forgotten in time.
+func TestALookAtAConnectionGoesThroughNoOther(t *testing.T) {
+	for _, n := range []int{10, 5000} {
+		now, asked := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
+		connections := NewConnections(func() time.Time {
+			asked++
+			return now
+		})
+		drop := func(from, to int) {
+			for i := range to - from {
+				key := fmt.Sprint("greedy/", from+i)
+				if err := connections.Set(key, Credentials{ConfigURL: "https://github.com/acme", Token: "t"}); err != nil {
+					t.Fatal(err)
+				}
+				connections.Drop(key)
+			}
+		}
+		drop(0, n)
+		now = now.Add(afterlife / 2)
+		drop(0, 1) // there again, and dropped again
+		asked = 0
+		if connections.Serves("quiet/main"); asked > 1 {
+			t.Errorf("%d connections are looked at", asked)
+		}
+		now = now.Add(afterlife / 2)
+		if connections.Serves("quiet/main"); len(connections.byKey) != 1 || !connections.Serves("greedy/0") {
+			t.Errorf("of %d connections that were dropped %d are left", n, len(connections.byKey))
+		}
+		now = now.Add(afterlife / 2)
+		if connections.Serves("greedy/0") {
+			t.Error("it serves for longer than an hour")
+		}
+	}
+}
+
+// A client whose credentials take long to read keeps no other connection's waiting.
+func TestAClientIsOpenedWithoutTheLock(t *testing.T) {
+	connections := NewConnections(time.Now)
+	var clients *Clients[string]
+	opened := 0
+	clients = NewClients(connections, func(key string, _ Credentials) (string, error) {
+		if opened++; key == "greedy/main" {
+			clients.Get("quiet/main")
+		}
+		return fmt.Sprint(key, opened), nil
+	}, func(string) {})
+	for _, key := range []string{"greedy/main", "quiet/main"} {
+		if err := connections.Set(key, Credentials{ConfigURL: "https://github.com/acme", Token: "t"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"greedy/main", "quiet/main", "greedy/main"} {
+		if got, ok := clients.Get(key); !ok || got[:len(key)] != key {
+			t.Errorf("%s got %s", key, got)
+		}
+	}
+	if opened != 2 {
+		t.Errorf("%d were opened", opened)
 	}
 }

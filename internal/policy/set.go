@@ -33,11 +33,11 @@ func (s *Set) Replace(before, now *Policy) *Set {
 	key := [2]string{source.Kind, source.Namespace}
 	list := slices.DeleteFunc(slices.Clone(s.by[key]), func(p *Policy) bool { return p == before })
 	if now != nil {
-		list = append(list, now)
+		at, _ := slices.BinarySearchFunc(list, now, func(a, b *Policy) int {
+			return cmp.Or(cmp.Compare(a.Ref(), b.Ref()), cmp.Compare(a.Digest(), b.Digest()), cmp.Compare(a.Mode(), b.Mode()))
+		})
+		list = slices.Insert(list, at, now)
 	}
-	slices.SortFunc(list, func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(a.Ref(), b.Ref()), cmp.Compare(a.Digest(), b.Digest()), cmp.Compare(a.Mode(), b.Mode()))
-	})
 	next := &Set{maps.Clone(s.by)}
 	if next.by[key] = list; len(list) == 0 {
 		delete(next.by, key)

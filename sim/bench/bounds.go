@@ -57,6 +57,7 @@ func bounds() []bound {
 		bound{"hostile-rules", anywhere, "leader_growth_mib", 16, "the leader's memory stays as it is"},
 		bound{"hostile-rules", anywhere, "others_blamed", 0, "no pool of others has a policy that failed"},
 	)
+	all = append(all, maximalBounds()...)
 	all = append(all, bound{"review-200", anywhere, "review_s", 2, "a change of 200 pools reviewed within 2 s"})
 	for _, scenario := range []string{"compile-300", "compile-5000"} {
 		all = append(all, bound{scenario, anywhere, "compile_to_cue", 2.5, "a tree compiles, validated, within 2.5x of what CUE's own library takes"})

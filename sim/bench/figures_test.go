@@ -101,3 +101,9 @@ func TestAStreamIsTheSameForASeed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheChartsMemoryLimitIsRead(t *testing.T) {
+	if limit := chartLimit(); limit < 1024 {
+		t.Errorf("it is %v MiB", limit)
+	}
+}

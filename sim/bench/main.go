@@ -24,6 +24,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/internal/worker"
+	"github.com/corral-dev/corral/sim/maximal"
 )
 
 // options are the command's flags.
@@ -35,6 +36,7 @@ type options struct {
 	idleWindow time.Duration
 	seed       uint64
 	flood      int
+	pools      int
 	corral     string
 	json       string
 	markdown   bool
@@ -82,6 +84,7 @@ once and nothing was left over; with --check also that no bound was broken. Scen
 	flags.DurationVar(&o.idleWindow, "idle-window", 5*time.Minute, "how long idle pools are watched")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs of scenario poisson")
 	flags.IntVar(&o.flood, "flood", 1_000_000, "requests of scenario webhooks-50 that mean nothing")
+	flags.IntVar(&o.pools, "maximal-pools", maximal.MostPools, "pools of the tenant of scenario maximal-5000")
 	flags.StringVar(&o.corral, "corral", "bin/corral", "the corral binary")
 	flags.StringVar(&o.json, "json", "", "file to write the figures to, as JSON")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables as Markdown")

@@ -36,6 +36,7 @@ func scenarios() []scenario {
 		{"review-200", "a review of a change of 200 pools, without a cluster", false, runReview},
 		{"compile-300", "300 objects from a table compiled, without a cluster", false, runCompile(300)},
 		{"compile-5000", "5,000 objects, the most that a tree may declare, compiled likewise", false, runCompile(5000)},
+		{"maximal-5000", "jobs of an ordinary tenant in each phase, and beside a tenant with 5,000 pools that is at the maximum of every bound", false, runMaximal},
 		{"crash", "a job queued when the leader was just killed, until its pod is there", false, runCrash},
 		{"idle-200", "200 pools on one App with nothing to do", false, runIdle},
 	}

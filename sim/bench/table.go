@@ -44,7 +44,7 @@ func writeJSON(path string, results []result) error {
 // printTables prints the figures, then what the requests were.
 func printTables(to io.Writer, results []result, markdown bool) {
 	var rows [][]string
-	for _, n := range figureNames {
+	for _, n := range slices.Concat(figureNames, maximalFigures()) {
 		rows = append(rows, row(results, n.key, n.label, n.format)...)
 	}
 	printTable(to, "median of the runs", results, rows, markdown)

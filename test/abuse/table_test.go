@@ -60,9 +60,15 @@ func TestTheTableOfFaultsIsWhole(t *testing.T) {
 	}
 }
 
+// measured are stories that compare how long others wait: of those there is nothing to see.
+var measured = []string{"TestATenantAtTheMaximumOfEveryBound"}
+
 // What somebody on call sees of each fault is written down.
 func TestEachFaultIsLookedAt(t *testing.T) {
 	for _, name := range testsIn(t, "*_test.go") {
+		if slices.Contains(measured, name) {
+			continue
+		}
 		files, err := filepath.Glob(filepath.Join("testdata", "faults", name+"*"))
 		must(t, err)
 		files = slices.DeleteFunc(files, func(f string) bool { return !strings.ContainsAny(strings.TrimPrefix(filepath.Base(f), name)[:1], ".-") })

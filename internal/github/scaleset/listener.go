@@ -135,6 +135,9 @@ func (l *Listener) Refresh() {
 // Snapshot returns what is known now.
 func (l *Listener) Snapshot() Snapshot { return l.seen.get() }
 
+// Brief returns the Snapshot without the events of runners, of which there may be many: for callers that hold a lock.
+func (l *Listener) Brief() Snapshot { return l.seen.brief() }
+
 // Retain forgets the events of runners that keep doesn't want. It must be called now
 // and then, or memory grows with each runner; keep must not call the Listener.
 func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(keep) }

@@ -81,6 +81,14 @@ func (o *observation) get() Snapshot {
 	return s
 }
 
+func (o *observation) brief() Snapshot {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.snapshot
+	s.Started, s.Completed = nil, nil
+	return s
+}
+
 // jobs is how many jobs are assigned and not completed.
 func (o *observation) jobs() int {
 	o.mu.Lock()

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runners
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
+)
+
+// However many claims others took or left, a runner chooses among those of its own pool.
+func TestAClaimIsChosenAmongThePoolsOwn(t *testing.T) {
+	pool := func(namespace, name string) *v1alpha1.RunnerPool {
+		p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		p.Spec.Cache = &v1alpha1.CacheSpec{MaxClaims: 1000}
+		return p
+	}
+	first := 0.0
+	for _, n := range []int{10, 100, 1000} {
+		notes, now := claimNotes{}, time.Now()
+		for i := range n {
+			for _, name := range []string{"linux", fmt.Sprint("linux-", i)} {
+				uid := types.UID(fmt.Sprint(name, i))
+				c := notes.choose(pool("greedy", name), nil, uid, now)
+				notes.forget(types.NamespacedName{Namespace: "greedy", Name: podspec.ClaimName(name, c.Make)}, uid, true)
+				notes.choose(pool("greedy", name), nil, uid, now)
+			}
+		}
+		notes.choose(pool("quiet", "linux"), nil, "u0", now)
+		work := testing.AllocsPerRun(10, func() {
+			if c := notes.choose(pool("quiet", "linux"), nil, "u1", now); c.Make != 1 && c.Use != podspec.ClaimName("linux", 1) {
+				t.Fatalf("it chose %+v", c)
+			}
+			notes.release(types.NamespacedName{Namespace: "quiet", Name: podspec.ClaimName("linux", 1)}, "u1")
+		})
+		if first == 0 {
+			first = work
+		}
+		if known := len(notes.taken.ofPool(types.NamespacedName{Namespace: "greedy", Name: "linux"})); known != n || work > first {
+			t.Errorf("%d claims of others: %d of a pool are known, a choice allocates %v times, with 10 claims %v", 2*n, known, work, first)
+		}
+	}
+}
+
+// Records of a namespace that has many to write leave another's its turn, also while runners are started.
+func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
+	for _, most := range []int{recordParallel, recordBeside} {
+		synctest.Test(t, func(t *testing.T) {
+			m := NewMemory()
+			if most == recordBeside {
+				m.beginStart(&runnerMemory{})
+			}
+			var order []string
+			var releases []func()
+			record := func(namespace string) {
+				go func() {
+					release, err := m.acquireRecord(t.Context(), namespace)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					order, releases = append(order, namespace), append(releases, release)
+				}()
+				synctest.Wait()
+			}
+			for range 3 * most {
+				record("greedy")
+			}
+			if record("quiet"); len(order) != most {
+				t.Errorf("%d records at once, want %d", len(order), most)
+			}
+			for range 2 {
+				releases[0]()
+				releases = releases[1:]
+				synctest.Wait()
+			}
+			if diff := cmp.Diff([]string{"greedy", "quiet"}, order[most:]); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			for len(releases) > 0 {
+				releases[0]()
+				releases = releases[1:]
+				synctest.Wait()
+			}
+		})
+	}
+}

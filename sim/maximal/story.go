@@ -1,0 +1,495 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package maximal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fluxcd/pkg/runtime/conditions"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/webhook"
+	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// Phases of a Story, in their order.
+const (
+	// PhaseStart is a leader's start: the neighbour's job waits for it.
+	PhaseStart = "start"
+	// PhaseChanges is while each of the tenant's pools changes, again and again.
+	PhaseChanges = "changes"
+	// PhaseEvents is while signed events come in for the tenant.
+	PhaseEvents = "events"
+	// PhasePolls is while nothing happens but what the tenant's objects have the controller ask for.
+	PhasePolls = "polls"
+	// PhaseKill is a crash: the neighbour's job waits for the same container's next start.
+	PhaseKill = "kill"
+)
+
+// Phases are all of them.
+var Phases = []string{PhaseStart, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
+
+const (
+	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is that of the maximal one.
+	neighbour, tenantSpace = "neighbour", "maximal"
+	connectionName         = "acme"
+	neighbourPool          = "linux"
+	// patience bounds the wait for anything that must come about.
+	patience = 8 * time.Minute
+	// writers is how many objects of the tenant are written at once.
+	writers = 8
+	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events: what comes faster is the API server's
+	// load, or the sender's.
+	changeEach, eventEach = 50 * time.Millisecond, 10 * time.Millisecond
+)
+
+// Story is a world in which an ordinary tenant has jobs, first alone and then beside the maximal tenant.
+type Story struct {
+	World  *world.World
+	Binary string
+	// Pools and Wide are those of the maximal tenant.
+	Pools, Wide int
+	// Jobs of the neighbour in each phase, and Starts of the leader and crashes.
+	Jobs, Starts int
+	// Args are further flags of the controller.
+	Args []string
+	// Say is told of progress; nil for nobody.
+	Say func(format string, args ...any)
+
+	controller *world.Controller
+	address    string // of the webhook server
+	pools      []string
+
+	mu     sync.Mutex
+	memory Memory
+}
+
+// Memory is the most that was used, in MiB.
+type Memory struct {
+	// Leader is of the controller's process, Children of those that it started together, and Both of all at once.
+	Leader, Children, Both float64
+}
+
+// Result is what a Story found.
+type Result struct {
+	// Alone and Beside are how long the neighbour's jobs waited for their start, by phase, sorted.
+	Alone, Beside map[string][]time.Duration
+	// AloneMemory and BesideMemory are of the controller.
+	AloneMemory, BesideMemory Memory
+	// Settling is how long the tenant itself waited until the controller had looked at each of its pools once.
+	Settling time.Duration
+	// Refused are the tenant's pools that did nothing, and why.
+	Refused []string
+	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
+	Taken, Sent, Changes int64
+}
+
+// Median of what a phase took.
+func Median(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[(len(all)-1)/2]
+}
+
+// Run tells the story. Every job of the neighbour must be done.
+func (s *Story) Run(ctx context.Context) (r Result, err error) {
+	if s.Say == nil {
+		s.Say = func(string, ...any) {}
+	}
+	defer func() {
+		if s.controller != nil {
+			err = errors.Join(err, s.controller.Stop())
+		}
+	}()
+	if err := s.settle(ctx); err != nil {
+		return r, fmt.Errorf("the neighbour: %w", err)
+	}
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.sample(sampling)
+	idle := func(context.Context, *Result) error { return nil }
+	if r.Alone, err = s.phases(ctx, &r, idle, idle); err != nil {
+		return r, fmt.Errorf("alone: %w", err)
+	}
+	r.AloneMemory = s.take()
+	if err := s.declare(ctx, &r); err != nil {
+		return r, fmt.Errorf("the maximal tenant: %w", err)
+	}
+	if r.Beside, err = s.phases(ctx, &r, s.change, s.send); err != nil {
+		return r, fmt.Errorf("beside the maximal tenant: %w", err)
+	}
+	r.BesideMemory = s.take()
+	_, r.Refused, err = s.look(ctx)
+	return r, err
+}
+
+// settle makes the neighbour and starts the controller.
+func (s *Story) settle(ctx context.Context) (err error) {
+	if s.address, err = world.FreeAddress(); err != nil {
+		return err
+	}
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	if err := s.account(ctx, neighbour); err != nil {
+		return err
+	}
+	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: neighbourPool}}
+	p.Spec.ConnectionRef.Name, p.Spec.Labels = connectionName, []string{neighbourPool}
+	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)}
+	if err := s.World.Client.Create(ctx, p); err != nil {
+		return fmt.Errorf("creating the pool: %w", err)
+	}
+	_, err = s.jobs(ctx, 1) // what is first takes longer
+	return err
+}
+
+// account makes an organization whose events come in, and a namespace with a connection to it.
+func (s *Story) account(ctx context.Context, name string) error {
+	if _, err := s.World.ConnectHook(ctx, name, connectionName, name, s.address); err != nil {
+		return err
+	}
+	if err := s.World.GitHub.AddRepository(githubsim.Repository{FullName: name + "/app"}); err != nil {
+		return fmt.Errorf("making a repository: %w", err)
+	}
+	return nil
+}
+
+func (s *Story) start(ctx context.Context) (err error) {
+	s.controller, err = s.World.RunControllerAs(ctx, "corral-0", s.Binary, append([]string{"--webhook-addr=" + s.address}, s.Args...)...)
+	return err
+}
+
+// declare makes the maximal tenant, and waits until the controller has looked at each of its pools.
+func (s *Story) declare(ctx context.Context, r *Result) error {
+	began := time.Now()
+	if err := s.account(ctx, tenantSpace); err != nil {
+		return err
+	}
+	tenant := Tenant{
+		Namespace: tenantSpace, Connection: connectionName, Pools: s.Pools, Wide: s.Wide, URL: s.World.GitHub.ConfigURL(tenantSpace), Secret: connectionName,
+		Source: "file://" + s.World.Dir + "/nothing.git",
+		Accepts: func(object map[string]any) bool {
+			return s.World.Client.Create(ctx, &unstructured.Unstructured{Object: clone(object)}, client.DryRunAll) == nil
+		},
+	}
+	objects, err := tenant.Objects()
+	if err != nil {
+		return err
+	}
+	s.Say("the tenant's %d objects are made up after %s", len(objects), time.Since(began).Round(time.Millisecond))
+	made := time.Now()
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, object := range objects {
+		if object.GetKind() == "RunnerPool" {
+			s.pools = append(s.pools, object.GetName())
+		}
+		g.Go(func() error {
+			if err := s.World.Client.Create(ctx, object); err != nil {
+				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	err = s.until(ctx, func(ctx context.Context) error {
+		waiting, _, err := s.look(ctx)
+		if err == nil && waiting > 0 {
+			err = fmt.Errorf("%d pools were not looked at", waiting)
+		}
+		return err
+	})
+	r.Settling = time.Since(made)
+	s.Say("the controller has looked at them after %s more", r.Settling.Round(time.Millisecond))
+	return err
+}
+
+// look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
+func (s *Story) look(ctx context.Context) (waiting int, refused []string, err error) {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {
+		return 0, nil, fmt.Errorf("listing pools: %w", err)
+	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		if len(p.Status.Conditions) == 0 {
+			waiting++
+		}
+		if reason := conditions.GetReason(p, v1alpha1.ReadyCondition); reason == v1alpha1.InvalidSpecReason || reason == v1alpha1.TemplateInvalidReason {
+			refused = append(refused, p.Name+": "+conditions.GetMessage(p, v1alpha1.ReadyCondition))
+		}
+	}
+	return waiting, refused, nil
+}
+
+// phases goes through all of them, and returns how long the neighbour's jobs waited in each.
+func (s *Story) phases(ctx context.Context, r *Result, change, send func(context.Context, *Result) error) (map[string][]time.Duration, error) {
+	nothing := func(context.Context, *Result) error { return nil }
+	found := map[string][]time.Duration{}
+	for _, phase := range Phases {
+		var err error
+		switch phase {
+		case PhaseStart:
+			found[phase], err = s.restarts(ctx, s.controllerStops)
+		case PhaseKill:
+			found[phase], err = s.restarts(ctx, s.controllerIsKilled)
+		default:
+			during := map[string]func(context.Context, *Result) error{PhaseChanges: change, PhaseEvents: send, PhasePolls: nothing}[phase]
+			found[phase], err = s.during(ctx, r, during)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", phase, err)
+		}
+		s.Say("%s: %v", phase, found[phase])
+	}
+	return found, nil
+}
+
+func (s *Story) controllerStops() error { return s.controller.Stop() }
+
+func (s *Story) controllerIsKilled() error {
+	s.controller.Kill()
+	return nil
+}
+
+// restarts ends the controller and starts it again, as often as the story says. A job of the neighbour's is queued in between, and waits from the start on.
+func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Duration, err error) {
+	for range s.Starts {
+		if err := errors.Join(s.untilQuiet(ctx), end()); err != nil {
+			return nil, err
+		}
+		id, err := s.addJob()
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := s.start(ctx); err != nil {
+			return nil, err
+		}
+		started, err := s.await(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, started.Sub(began))
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// during has the neighbour's jobs come and go while something happens.
+func (s *Story) during(ctx context.Context, r *Result, what func(context.Context, *Result) error) ([]time.Duration, error) {
+	happening, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- what(happening, r) }()
+	all, err := s.jobs(ctx, s.Jobs)
+	stop()
+	return all, errors.Join(err, <-done)
+}
+
+// jobs adds jobs for the neighbour's pool, one after the other, and waits for each. It returns how long each waited for its start, sorted.
+func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error) {
+	for range n {
+		if err := s.untilQuiet(ctx); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		id, err := s.addJob()
+		if err != nil {
+			return nil, err
+		}
+		started, err := s.await(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, started.Sub(began))
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// addJob adds a job for the neighbour's pool.
+func (s *Story) addJob() (id string, err error) {
+	if id, err = s.World.GitHub.AddJob(githubsim.Job{Repository: neighbour + "/app", Labels: []string{neighbourPool}, Duration: time.Millisecond}); err != nil {
+		return "", fmt.Errorf("adding a job: %w", err)
+	}
+	return id, nil
+}
+
+// until waits for something, as long as the controller runs.
+func (s *Story) until(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := s.controller.Ended()
+	go func() {
+		select {
+		case <-ended:
+			cancel(errors.New("the controller ended"))
+		case <-ctx.Done():
+		}
+	}()
+	return world.Until(ctx, patience, check)
+}
+
+// untilQuiet waits until the neighbour has no pod, so that its next job needs one.
+func (s *Story) untilQuiet(ctx context.Context) error {
+	return s.until(ctx, func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		if err := s.World.Client.List(ctx, pods, client.InNamespace(neighbour)); err != nil || len(pods.Items) == 0 {
+			return err
+		}
+		return fmt.Errorf("%d pods are left", len(pods.Items))
+	})
+}
+
+// await waits until a job is done, and returns when it started.
+func (s *Story) await(ctx context.Context, id string) (started time.Time, err error) {
+	err = s.until(ctx, func(context.Context) error {
+		jobs := s.World.GitHub.Jobs()
+		at := slices.IndexFunc(jobs, func(j githubsim.JobTimeline) bool { return j.ID == id })
+		if at < 0 || jobs[at].State != githubsim.JobCompleted {
+			return errors.New("it is not done")
+		}
+		if started = jobs[at].Started; jobs[at].Result != githubsim.ResultSucceeded || jobs[at].Starts != 1 {
+			return fmt.Errorf("it ended as %s after %d starts", jobs[at].Result, jobs[at].Starts)
+		}
+		return nil
+	})
+	return started, err
+}
+
+// each does something again and again until ctx ends, with a number. It does not wait for what it did before.
+func each(ctx context.Context, pause time.Duration, do func(n int) error) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return g.Wait()
+		case <-tick.C:
+		}
+		g.Go(func() error {
+			if err := do(n); ctx.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
+}
+
+// change changes one pool of the tenant after the other, until ctx ends.
+func (s *Story) change(ctx context.Context, r *Result) error {
+	return each(ctx, changeEach, func(n int) error {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"change":"%d"}},"spec":{"labels":[%q,"change-%[1]d"]}}`, n, Shared)
+		pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: s.pools[n%len(s.pools)]}}
+		if err := s.World.Client.Patch(ctx, pool, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+			return fmt.Errorf("changing a pool: %w", err)
+		}
+		atomic.AddInt64(&r.Changes, 1)
+		return nil
+	})
+}
+
+// send sends signed events of the tenant, until ctx ends.
+func (s *Story) send(ctx context.Context, r *Result) error {
+	return each(ctx, eventEach, func(n int) error {
+		status, err := s.post(ctx, n)
+		if err != nil {
+			return fmt.Errorf("sending an event: %w", err)
+		}
+		atomic.AddInt64(&r.Sent, 1)
+		if status == http.StatusAccepted {
+			atomic.AddInt64(&r.Taken, 1)
+		}
+		return nil
+	})
+}
+
+func (s *Story) post(ctx context.Context, n int) (status int, err error) {
+	name, body := event(n)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, world.WebhookURL(s.address, tenantSpace, connectionName), strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-GitHub-Event", name)
+	request.Header.Set("X-GitHub-Delivery", fmt.Sprint("maximal-", n))
+	request.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte(world.WebhookSecret), []byte(body)))
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// event is a job that all of the tenant's pools may have, or what their triggers wait for, with names as long as GitHub allows.
+func event(n int) (name, body string) {
+	repository := fmt.Sprintf(`"repository":{"id":1,"full_name":"%[1]s/%[2]s","owner":{"type":"Organization"}},"organization":{"login":%[1]q}`, tenantSpace, strings.Repeat("a", 100))
+	switch long := strings.Repeat("a", 255); n % 3 {
+	case 0:
+		return webhook.WorkflowJobEvent, fmt.Sprintf(`{"action":"queued","workflow_job":{"id":%d,"status":"queued","labels":[%q]},%s}`, 1_000_000+n, Shared, repository)
+	case 1:
+		return webhook.CheckRunEvent, fmt.Sprintf(`{"action":"created","check_run":{"id":%d,"name":%q,"status":"queued"},%s}`, 1+n, long, repository)
+	default:
+		return webhook.PushEvent, fmt.Sprintf(`{"ref":"refs/heads/%s","after":"%040d",%s}`, long, n, repository)
+	}
+}
+
+// sample looks at the memory of the controller and its children until ctx ends.
+func (s *Story) sample(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		if s.controller == nil {
+			continue
+		}
+		leader, err := s.controller.Memory()
+		if err != nil {
+			continue // it is started again
+		}
+		children := 0.0
+		for _, pid := range world.Children(s.controller.PID()) {
+			if m, err := world.MemoryOf(pid); err == nil { // else it has ended
+				children += m.Resident
+			}
+		}
+		s.mu.Lock()
+		s.memory.Leader, s.memory.Children = max(s.memory.Leader, leader.Resident), max(s.memory.Children, children)
+		s.memory.Both = max(s.memory.Both, leader.Resident+children)
+		s.mu.Unlock()
+	}
+}
+
+// take returns the most memory that was used since the last time.
+func (s *Story) take() Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memory
+	s.memory = Memory{}
+	return m
+}

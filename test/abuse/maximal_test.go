@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package abuse
+
+import (
+	"testing"
+
+	"github.com/corral-dev/corral/sim/maximal"
+	"github.com/corral-dev/corral/sim/world"
+)
+
+// ownShare is the share of the tenant's own wait that a neighbour's jobs may wait at the median. Both are measured in the same run, as other tests
+// share the machine. The bench compares with the neighbour's jobs alone.
+const ownShare = 3
+
+// A tenant whose every list is full and whose every text is as long as it may be holds up no neighbour: not at a leader's start, not while its pools
+// change, not by events or by what it has the controller poll, and not after a crash. The story has a world of its own, as its controller is killed.
+func TestATenantAtTheMaximumOfEveryBound(t *testing.T) {
+	t.Parallel()
+	own, err := world.Start(t.Context(), world.Options{})
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Stop()) })
+	story := &maximal.Story{World: own, Binary: w.Binary, Pools: 60, Wide: 2, Jobs: 3, Starts: 1, Say: t.Logf}
+	r, err := story.Run(t.Context())
+	must(t, err)
+	for _, phase := range maximal.Phases {
+		if beside := maximal.Median(r.Beside[phase]); beside > r.Settling/ownShare {
+			t.Errorf("%s: the neighbour's jobs waited %s, and the tenant %s for its own pools", phase, beside, r.Settling)
+		}
+	}
+	if len(r.Refused) > 0 {
+		t.Errorf("%d of the tenant's pools do nothing: %s", len(r.Refused), r.Refused[0])
+	}
+	if r.Changes == 0 || r.Taken == 0 || r.Taken < r.Sent/2 {
+		t.Errorf("the tenant's pools changed %d times, %d of %d events were taken", r.Changes, r.Taken, r.Sent)
+	}
+	t.Logf("memory alone %+v, beside %+v; %d changes, %d of %d events", r.AloneMemory, r.BesideMemory, r.Changes, r.Taken, r.Sent)
+}
