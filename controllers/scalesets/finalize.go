@@ -102,16 +102,6 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error 
 	return nil
 }
 
-// whyDeleted says why a scale set is deleted.
-func (r *Reconciler) whyDeleted(ctx context.Context, set *v1alpha1.ScaleSet) string {
-	pool := &v1alpha1.RunnerPool{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: set.Spec.PoolRef.Name}, pool)
-	if err == nil && pool.UID == types.UID(set.Spec.PoolUID) && pool.DeletionTimestamp.IsZero() {
-		return "its pool has another connection, or somebody deleted the ScaleSet"
-	}
-	return "its pool was deleted"
-}
-
 // locate looks for a scale set whose id was never written down: the answer to its creation may have been lost. It returns nil
 // where there is none.
 func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
@@ -164,7 +154,7 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 	if err := gh.Delete(ctx, id); err != nil {
 		return outcome(err)
 	}
-	log.FromContext(ctx).Info("Deleted on GitHub", "deleted", "scale set "+set.Spec.Name, "id", id, "reason", r.whyDeleted(ctx, set))
+	log.FromContext(ctx).Info("Deleted on GitHub", "deleted", "scale set "+set.Spec.Name, "id", id, "reason", "its pool was deleted or no longer uses it")
 	return nil
 }
 

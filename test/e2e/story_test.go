@@ -81,6 +81,7 @@ func TestOnARealNode(t *testing.T) {
 		{"a job builds and runs containers with a real Docker daemon", b.aJobUsesDocker},
 		{"the second job finds what the first left in the cache", b.theSecondJobFindsTheCache},
 		{"a runner that stays does three jobs in one pod", b.aRunnerStays},
+		{"the kubelet ends runners", b.theKubeletEndsRunners},
 	} {
 		if !t.Run(story.name, story.tell) {
 			b.showPods(t)
