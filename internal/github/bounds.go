@@ -241,7 +241,7 @@ func fitText(text reflect.Value, of reflect.StructField) error {
 	case of.Tag.Get("cut") == "":
 		return TooLarge{of.Name, most, unitBytes}
 	default:
-		text.SetString(strings.ToValidUTF8(text.String()[:most], ""))
+		text.SetString(strings.Clone(strings.ToValidUTF8(text.String()[:most], ""))) // a part would keep the whole in memory
 	}
 	return nil
 }

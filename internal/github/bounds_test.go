@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/corral-dev/corral/internal/meter"
 )
@@ -208,6 +209,20 @@ func TestTextsFitOrAreCutOrRefused(t *testing.T) {
 	large, err2 := Fit(&value{List: make([]inner, 1000), Repository: "0123456789"})
 	if err1 != nil || err2 != nil || small < 10*64 || large < 1000*64 || large-small != 990*64+10 {
 		t.Errorf("sizes are %d and %d: %v, %v", small, large, err1, err2)
+	}
+}
+
+// What is cut off is not kept in memory: it may be thousands of times what is left.
+func TestWhatIsCutOffIsNotKept(t *testing.T) {
+	value := struct {
+		Job string `cut:"6"`
+	}{strings.Repeat("x", 256<<10)}
+	whole := unsafe.StringData(value.Job)
+	if _, err := Fit(&value); err != nil || value.Job != "xxxxxx" {
+		t.Fatal(value.Job, err)
+	}
+	if unsafe.StringData(value.Job) == whole {
+		t.Error("six bytes keep 256 KiB in memory")
 	}
 }
 
