@@ -52,7 +52,9 @@ func TestClocksOfConnections(t *testing.T) {
 	if theirs := now.Add(time.Hour); !other.Theirs().Equal(theirs) || !other.Ours(theirs).Equal(now) || !other.Ours(time.Time{}).IsZero() {
 		t.Errorf("GitHub has %s, which is %s here", other.Theirs(), other.Ours(theirs))
 	}
-	ask(options("ci/a", 0)) // it was corrected
+	ask(options("ci/a", 0)) // it was corrected, which counts once it lasts
+	now = now.Add(10 * time.Second)
+	ask(options("ci/a", 0))
 	if woken != 2 || c.Ahead("ci/a") != 0 {
 		t.Errorf("woken %d times, ahead are %s", woken, c.Ahead("ci/a"))
 	}

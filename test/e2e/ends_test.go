@@ -37,7 +37,7 @@ func (b *bed) theKubeletEndsRunners(t *testing.T) {
 		cause      v1alpha1.RunnerCause
 		reason     string
 	}{
-		"deadline": {"activeDeadlineSeconds: 15", "50m", v1alpha1.CauseDeadline, "DeadlineExceeded"},
+		"deadline": {"activeDeadlineSeconds: 15", "50m", v1alpha1.CauseConfig, "DeadlineExceeded"}, // too short for any job
 		"outofcpu": {"nodeName: " + nodeName, "900", v1alpha1.CauseNode, "OutOfcpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
