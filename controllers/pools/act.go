@@ -36,7 +36,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if observes(o.pool) {
 		return nil
 	}
-	r.Sessions.Announce(o.key(), int(d.plan.Announce))
+	r.Sessions.Announce(o.key(), int(max(0, d.plan.Announce-o.elsewhere()))) // GitHub counts only the jobs of this scale set
 	if o.health.refresh {
 		r.Sessions.Refresh(o.key())
 	}

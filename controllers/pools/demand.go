@@ -55,7 +55,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 		return poolDemand{accepted: busy, Demand: demand.Demand{Known: true, Jobs: busy}}
 	}
 	isKnown := o.github.Known && o.github.State != scaleset.OwnedElsewhere
-	jobs := int32(o.github.Assigned) //nolint:gosec // GitHub's counts fit
+	jobs := int32(o.github.Assigned) + o.elsewhere() //nolint:gosec // GitHub's counts fit
 	var offered int32
 	if isKnown {
 		offered = int32(o.github.Statistics.AvailableJobs) //nolint:gosec // GitHub's counts fit

@@ -259,13 +259,30 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 // then neither counts them nor tells of the end of their jobs.
 func (o observation) leftBehind() []poolstatus.Runner {
 	var list []poolstatus.Runner
-	set := o.registration.set
 	for _, x := range o.runners {
-		if set != nil && x.runner.Spec.ScaleSetID != set.Status.ID && x.verdict.State == v1alpha1.RunnerBusy && !x.isEnding() {
+		if o.isElsewhere(x) && !x.isEnding() {
 			list = append(list, poolstatus.Runner{Name: x.runner.Name, Since: x.verdict.Since})
 		}
 	}
 	return list
+}
+
+// isElsewhere reports whether a runner has a job of a scale set that the pool had before. GitHub's counts for the pool's scale set do not contain
+// that job.
+func (o observation) isElsewhere(x observed) bool {
+	set := o.registration.set
+	return set != nil && set.Status.ID != 0 && x.runner.Spec.ScaleSetID != set.Status.ID && x.verdict.State == v1alpha1.RunnerBusy
+}
+
+// elsewhere counts the runners that have jobs of a scale set that the pool had before.
+func (o observation) elsewhere() int32 {
+	var n int32
+	for _, x := range o.runners {
+		if o.isElsewhere(x) {
+			n++
+		}
+	}
+	return n
 }
 
 // countFailures opens and closes the circuits of the revisions that runners are made from.

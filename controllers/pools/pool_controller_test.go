@@ -368,6 +368,33 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	}
 }
 
+// GitHub's counts for the new scale set do not contain the job of a runner of the former one. A job of the new one gets a runner of its own.
+func TestAJobOfAFormerScaleSetTakesNoOthersRunner(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.snapshot.Assigned = 1
+	b.reconcile()
+	b.work(b.runners()[0].Name)
+	b.reconcile()
+	most := b.announced[len(b.announced)-1]
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), key, set))
+	set.Status.ID = 8
+	must(t, b.Client.Status().Update(t.Context(), set))
+	b.reconcile()
+	if list := b.runners(); len(list) != 2 || list[1].Spec.ScaleSetID != 8 {
+		t.Errorf("runners: %+v", list)
+	}
+	if n := b.announced[len(b.announced)-1]; n != most-1 {
+		t.Errorf("announced %d, want one less than %d", n, most)
+	}
+	b.snapshot.Assigned = 0
+	b.reconcile()
+	if n := b.pool().Status.Decision.Desired; n != 1 {
+		t.Errorf("%d runners are desired for the former scale set's job", n)
+	}
+}
+
 func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 	b := newBench(t)
 	b.start()
