@@ -285,8 +285,8 @@ func (r *Reconciler) isSamePlace(ctx context.Context, gh *scaleset.Client, set, 
 		return true
 	}
 	connection := &v1alpha1.GitHubConnection{}
-	if r.Client.Get(ctx, connectionOf(o), connection) != nil {
-		return false
+	if r.Client.Get(ctx, connectionOf(o), connection) != nil || connection.Spec.Proxy != nil || connection.Spec.CA != nil {
+		return false // behind a proxy or certificates of a tenant's own, another server may answer as GitHub
 	}
 	target, err := github.ParseURL(connection.Spec.URL)
 	return err == nil && target.Is(gh.Target())

@@ -4,17 +4,21 @@
 package scalesets
 
 import (
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/sim/githubsim"
 )
@@ -282,5 +286,56 @@ func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
 		if got := b.Sessions.Holds(heir, on, "pool-heir", int64(id)); got != holds {
 			t.Errorf("it holds the scale set while %s has the session: %t", owner, got)
 		}
+	}
+}
+
+// clientsByKey finds clients by the key of a connection.
+type clientsByKey map[string]*scaleset.Client
+
+func (c clientsByKey) Get(key string) (*scaleset.Client, bool) {
+	client, ok := c[key]
+	return client, ok
+}
+
+// A tenant's connection has the URL of another tenant's organization, and a proxy that leads to the tenant's own server. That server gives out the
+// same ids and sessions as GitHub. After a restart, the other tenant keeps its scale set.
+func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
+	b := sharing(t)
+	b.Sessions.lease = leads{former: b.clock.Now(), key: "the leaders'"}
+	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "thief", Name: "own"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: b.github.ConfigURL("acme"), Proxy: &v1alpha1.ConnectionProxy{HTTP: &v1alpha1.ProxyServer{URL: "http://thief.example.com"}}},
+	}))
+	hostile, err := githubsim.Start(githubsim.Options{})
+	must(t, err)
+	t.Cleanup(hostile.Close)
+	hostile.AddToken("nothing")
+	hostile.AddOrg("acme")
+	to, err := url.Parse(hostile.ConfigURL("acme"))
+	must(t, err)
+	network := github.NewTransport()
+	t.Cleanup(network.CloseIdleConnections)
+	proxy := promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.URL.Host, r.Host = to.Host, to.Host
+		return network.RoundTrip(r)
+	})
+	own, err := scaleset.NewClient(github.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "nothing"}, github.Options{Transport: proxy})
+	must(t, err)
+	good, _ := b.Clients.Get("")
+	b.Clients = clientsByKey{"platform/acme": good, "thief/own": own}
+	thief := b.tenantOn(v1alpha1.ConnectionReference{Name: "own"}, "thief", time.Hour)
+	b.until(thief, v1alpha1.SucceededReason)
+	victim := b.tenant("victim", 0)
+	b.until(victim, v1alpha1.SucceededReason)
+	b.Sessions.Stop(t.Context(), victim)
+	b.Sessions.Stop(t.Context(), thief)
+	b.clock.Step(verifyInterval)
+	_, err = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: victim})
+	must(t, err)
+	set := &v1alpha1.ScaleSet{}
+	must(t, b.Client.Get(t.Context(), victim, set))
+	if why := conditions.GetReason(set, v1alpha1.ReadyCondition); why != v1alpha1.SucceededReason {
+		t.Errorf("the victim's scale set: %s", why)
 	}
 }

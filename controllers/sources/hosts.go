@@ -95,7 +95,7 @@ func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 	defer h.mu.Unlock()
 	at := endpoint{key.Namespace, host}
 	late := h.late[at]
-	if late && (h.tries[at] || len(h.tries) >= h.half) {
+	if late && !h.mayTry(at) {
 		return nil, errLate
 	}
 	if !h.take(key, host) {
@@ -105,6 +105,18 @@ func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 		h.tries[at] = true
 	}
 	return &turn{h, at, late}, nil
+}
+
+// mayTry reports whether a server that was late may be asked: all namespaces together hold half of the workers for that, and one of them a
+// quarter of these.
+func (h *hosts) mayTry(at endpoint) bool {
+	own := 0
+	for other := range h.tries {
+		if other.namespace == at.namespace {
+			own++
+		}
+	}
+	return !h.tries[at] && len(h.tries) < h.half && own < h.share()
 }
 
 // share is the most turns of one namespace at a server.

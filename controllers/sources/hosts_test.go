@@ -209,3 +209,29 @@ func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 		}
 	})
 }
+
+// Servers of one namespace that do not answer leave other namespaces room to ask a server again that was late once.
+func TestTriesOfLateServersLeaveRoomForOthers(t *testing.T) {
+	h := newHosts(8)
+	enter := func(namespace, host string) (*turn, error) {
+		return h.enter(types.NamespacedName{Namespace: namespace, Name: host}, host)
+	}
+	late := func(namespace, host string) {
+		turn, err := enter(namespace, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.leave(gitsource.ErrTimeout)
+	}
+	late("victim", "github.com:443")
+	for i := range 8 {
+		host := fmt.Sprintf("hangs-%d.example.com:443", i)
+		late("greedy", host)
+		if _, err := enter("greedy", host); (err == nil) != (i == 0) {
+			t.Errorf("try %d: %v", i+1, err)
+		}
+	}
+	if _, err := enter("victim", "github.com:443"); err != nil {
+		t.Errorf("the victim: %v", err)
+	}
+}

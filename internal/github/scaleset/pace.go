@@ -12,6 +12,9 @@ import (
 // fullMessage is how many events GitHub puts into a message at most; more wait then.
 const fullMessage = 50
 
+// backlogMessages is how many full messages are read without a wait.
+const backlogMessages = 100
+
 // Pace is how long a Listener waits for what.
 type Pace struct {
 	// Hold is the longest GitHub holds a poll; 100 s if 0 (50 s is documented, 88 s was
@@ -22,7 +25,7 @@ type Pace struct {
 	Burst int
 	// Refill is how long after one of them another may, in a pool with 8 jobs or more; 1 s
 	// if 0. With fewer jobs it's that much shorter, as there is less to come that could
-	// share a message. A new capacity is announced, and a backlog is read, without waiting.
+	// share a message. A new capacity is announced, and a backlog of 100 full messages is read, without waiting.
 	Refill time.Duration
 	// Backoff is the wait after errors; doubling from 1 s to 30 s, each of 75 to 100 % of that, if it is zero.
 	Backoff wait.Backoff

@@ -8,14 +8,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/sim/githubsim"
@@ -249,6 +252,37 @@ func TestABacklogIsReadWithoutPause(t *testing.T) {
 	s.addJobs(5 * fullMessage)
 	s.listen(5*fullMessage, atLeisure)
 	s.awaitSim("reading all", func() bool { return s.requests(githubsim.EndpointDeleteMessage) == 5 })
+}
+
+// A server answers every poll at once with a full message. What a session costs does not depend on how fast the server is.
+func TestFullMessagesWithoutEndArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := memoryClient(t, githubsim.Options{})
+		set := createSet(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		polls := 0
+		sim := c.tokens.next
+		c.tokens.next = promhttp.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case req.Header.Get("X-ScaleSetMaxCapacity") != "":
+				if polls++; polls == 4*backlogMessages {
+					cancel()
+				}
+				body := fmt.Sprintf(`{"messageId":%d,"messageType":"RunnerScaleSetJobMessages","body":"[%s{}]"}`, polls, strings.Repeat("{},", fullMessage))
+				return &http.Response{StatusCode: http.StatusOK, Request: req, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+			case req.Method == http.MethodDelete && strings.Contains(req.URL.Path, "message"):
+				return &http.Response{StatusCode: http.StatusNoContent, Request: req, Header: http.Header{}, Body: http.NoBody}, nil
+			}
+			return sim.RoundTrip(req)
+		})
+		l := NewListener(Config{Client: c, SetID: set.ID, Owner: owner, Recorder: slowRecorder{}})
+		l.Announce(10)
+		began := time.Now()
+		l.Run(ctx)
+		if took := time.Since(began); took < 10*time.Second {
+			t.Errorf("%d polls took %s", polls, took)
+		}
+	})
 }
 
 func TestStatisticsAreAskedForWithoutAPoll(t *testing.T) {

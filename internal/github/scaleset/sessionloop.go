@@ -29,6 +29,7 @@ type sessionLoop struct {
 	due            []int     // messages to acknowledge, oldest first
 	follows        bool      // the next poll follows an answer, and takes a token
 	tokens         bucket
+	backlog        bucket // of full messages
 
 	retry wait.Backoff // of its own: what kept it from opening is over
 
@@ -57,7 +58,7 @@ func newSessionLoop(l *Listener, s *Session) *sessionLoop {
 	return &sessionLoop{
 		Listener: l, session: s, began: time.Now(), recorder: &recorder{Listener: l, unrecorded: make(chan delivery, maxAhead), recorded: make(chan struct{}, 1), stopped: make(chan struct{})},
 		retry: l.config.Pace.Backoff,
-		stop:  func() {}, tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill},
+		stop:  func() {}, tokens: bucket{most: l.config.Pace.Burst, each: l.config.Pace.Refill}, backlog: bucket{most: backlogMessages, each: l.config.Pace.Refill},
 	}
 }
 
@@ -139,11 +140,22 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	}
 	a.retry = a.config.Pace.Backoff
 	a.works()
-	a.follows = m == nil || m.size < fullMessage || m.id <= a.cursor
+	a.follows = !a.readsOn(m)
 	if m == nil {
 		return nil
 	}
 	return a.handle(ctx, m)
+}
+
+// readsOn reports whether the next poll need not wait, as more messages wait behind a full one. A server that sends only full messages is read at
+// the pace of the backlog.
+func (a *sessionLoop) readsOn(m *message) bool {
+	now := time.Now()
+	if m == nil || m.size < fullMessage || m.id <= a.cursor || a.backlog.wait(now) > 0 {
+		return false
+	}
+	a.backlog.spend(now, a.backlog.each)
+	return true
 }
 
 // works takes in that GitHub answers a poll of the session, or holds it. After one that it ended, the next is believed when it has lasted.
@@ -248,9 +260,11 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 // cursor stays and the message comes again.
 func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	messages.Inc()
-	for _, u := range m.unknown {
+	for i, u := range m.unknown {
 		unknowns.WithLabelValues(u.part).Inc()
-		a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
+		if i == 0 { // a server may send hundreds
+			a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
+		}
 	}
 	if len(m.available) > 0 {
 		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || github.IsUnauthorized(err)) {
