@@ -349,9 +349,8 @@ type FailureCount struct {
 	Count int32 `json:"count"`
 	// cause of the last failure.
 	Cause RunnerCause `json:"cause"`
-	// message about the last failure.
+	// message about the last failure, at most 300 bytes.
 	// +optional
-	// +kubebuilder:validation:MaxLength=300
 	Message string `json:"message,omitempty"`
 	// last is the time of the last failure.
 	Last metav1.Time `json:"last"`
@@ -368,9 +367,8 @@ type Interruption struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Nodes []string `json:"nodes,omitempty"`
-	// message about the last such end.
+	// message about the last such end, at most 300 bytes.
 	// +optional
-	// +kubebuilder:validation:MaxLength=300
 	Message string `json:"message,omitempty"`
 	// last is the time of the last such end.
 	Last metav1.Time `json:"last"`

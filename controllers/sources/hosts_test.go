@@ -73,7 +73,7 @@ func TestServersThatNeverAnswerDoNotHoldAllWorkers(t *testing.T) {
 		"one server, one of many workers":       {32, ci, one, false, 4, errBusy},
 		"one server that did not answer lately": {32, ci, one, true, 1, errLate},
 		"many servers":                          {8, ci, many, false, 8, nil},
-		"many that did not answer lately":       {8, ci, many, true, 4, errLate},
+		"many that did not answer lately":       {8, ci, many, true, 1, errLate},
 		"a single worker":                       {1, ci, one, true, 1, errLate},
 		"no server":                             {8, ci, disk, true, 8, nil},
 	} {
