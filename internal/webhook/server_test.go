@@ -61,11 +61,11 @@ func (k *tracker) count() int {
 type secrets struct {
 	known, fresh map[types.NamespacedName][][]byte
 	err          error
-	asked        int
+	asked        atomic.Int32
 }
 
 func (s *secrets) Of(_ context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
-	s.asked++
+	s.asked.Add(1)
 	if fresh && s.fresh != nil {
 		return s.fresh[connection], s.err
 	}
@@ -356,8 +356,8 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 			if n := len(s.keys(secrets)); n != 2 {
 				t.Errorf("%s: compared with %d secrets", name, n)
 			}
-			if s.secrets.asked != 3 && s.secrets.asked != 4 { // the body, again as it doesn't fit, to remember it, and by this test
-				t.Errorf("%s: secrets are asked for %d times", name, s.secrets.asked)
+			if n := s.secrets.asked.Load(); n != 3 && n != 4 { // the body, again as it doesn't fit, to remember it, and by this test
+				t.Errorf("%s: secrets are asked for %d times", name, n)
 			}
 			if known, ok := s.sources.known.get(siteOf("192.0.2.1:80"), s.now); !ok || known.bad.TokensAt(s.now) != badBurst-1 {
 				t.Errorf("%s: nothing is held against the sender", name)
@@ -390,9 +390,9 @@ func TestSuspectSourceIsWorkedOnAtAPaceAndOthersAsBefore(t *testing.T) {
 	if diff := cmp.Diff(want, s.answers(badBurst+suspectRate+50, func() *http.Request { return bad(attacker) })); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	asked := s.secrets.asked
+	asked := s.secrets.asked.Load()
 	s.want(s.send(bad(attacker)), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
-	if s.secrets.asked != asked {
+	if s.secrets.asked.Load() != asked {
 		t.Error("the secret was asked for")
 	}
 	// Another one that is suspect has a pace of its own, as it may be one that GitHub sends from.
@@ -551,7 +551,7 @@ func TestReplicaPassesOnOnlyWhatIsSignedAndUsed(t *testing.T) {
 	forged.Header.Set(signatureHeader, Sign([]byte("x"), nil))
 	replica.send(forged)
 	replica.send(signed("issues", "guid-2", `{}`))
-	if lead.secrets.asked != 0 {
+	if lead.secrets.asked.Load() != 0 {
 		t.Error("the leader was asked")
 	}
 }
