@@ -78,18 +78,20 @@ func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
 			if record("quiet"); len(order) != most {
 				t.Errorf("%d records at once, want %d", len(order), most)
 			}
-			for range 2 {
-				releases[0]()
+			end := func() { // the first record
+				release := releases[0]
 				releases = releases[1:]
+				release()
 				synctest.Wait()
+			}
+			for range 2 {
+				end()
 			}
 			if diff := cmp.Diff([]string{"greedy", "quiet"}, order[most:]); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			for len(releases) > 0 {
-				releases[0]()
-				releases = releases[1:]
-				synctest.Wait()
+				end()
 			}
 		})
 	}
