@@ -473,6 +473,9 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 		known.verdicts = map[judged]policy.Template{}
 	}
 	known.facts, known.set, known.bound = facts, set, bound
+	if set != e.set { // policies changed meanwhile, and that change may not have known these facts
+		e.wake(keyOf(facts))
+	}
 	return before, same
 }
 

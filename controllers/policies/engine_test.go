@@ -582,3 +582,29 @@ func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 		t.Errorf("it is woken after %v, want %v", woken.of, want)
 	}
 }
+
+// A policy changes while the policies of a new pool are looked for. The pool is woken, or it would keep the former ones.
+func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
+	e, woken := newEngine(), &added{}
+	e.queue = woken
+	former := betweenParts
+	t.Cleanup(func() { betweenParts = former })
+	betweenParts = func() {
+		betweenParts = former
+		put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "late", Modules: map[string]string{"rule.rego": "package corral.template\n\ndeny contains {\"msg\": \"no\"} if false\n"}})
+	}
+	e.For(facts("ci", "linux", "acme", nil))
+	if !slices.Contains(woken.whom, "ci/linux") {
+		t.Errorf("woken are %v", woken.whom)
+	}
+}
+
+// added is a queue that notes what is added.
+type added struct {
+	queue
+	whom []string
+}
+
+func (a *added) Add(r reconcile.Request) { a.whom = append(a.whom, r.String()) }
+
+func (a *added) AddAfter(r reconcile.Request, _ time.Duration) {}

@@ -417,7 +417,9 @@ func (v *visit) deleteLeftPod(ctx context.Context, key client.ObjectKey, id int6
 	pod := &corev1.Pod{}
 	err := v.Client.Get(ctx, key, pod)
 	if err == nil && pod.Annotations[v1alpha1.RunnerIDAnnotation] == strconv.FormatInt(id, 10) {
-		err = v.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+		if err = v.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err == nil {
+			kube.LogDeleted(ctx, v.Client, pod, pod.Labels[v1alpha1.RevisionLabel], "GitHub removed its registration, and its Runner is gone")
+		}
 	}
 	if client.IgnoreNotFound(err) != nil {
 		v.log.Error(err, "Deleting the pod of a runner that was left behind", "pod", key.String())
