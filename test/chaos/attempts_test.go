@@ -15,6 +15,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -34,14 +35,17 @@ type attempts struct {
 
 // poolAttempts is the record of one pool.
 type poolAttempts struct {
-	lives  map[string]life // of its Runners, by name
+	lives  map[types.UID]life // of its Runners
 	causes map[v1alpha1.RunnerCause]string
 	struck map[nodeplay.FaultKind]int // number of pods
 }
 
 // life is from when to when a Runner was live: from its creation until its status was written with its end, or its deletion was asked for, by the
 // API server's clock. A watch may be late.
-type life struct{ from, until time.Time }
+type life struct {
+	name        string
+	from, until time.Time
+}
 
 // crowded returns the longest time with more than maxRunners live Runners.
 func (p *poolAttempts) crowded() (longest time.Duration) {
@@ -76,10 +80,22 @@ func (a *attempts) of(pool string) *poolAttempts {
 	}
 	if a.pools[pool] == nil {
 		a.pools[pool] = &poolAttempts{
-			lives: map[string]life{}, causes: map[v1alpha1.RunnerCause]string{}, struck: map[nodeplay.FaultKind]int{},
+			lives: map[types.UID]life{}, causes: map[v1alpha1.RunnerCause]string{}, struck: map[nodeplay.FaultKind]int{},
 		}
 	}
 	return a.pools[pool]
+}
+
+// namedOnce returns the names that only one Runner had: a pool that was restored, or made anew, counts from where it did before.
+func (a *attempts) namedOnce() map[string]bool {
+	once := map[string]bool{}
+	for _, p := range a.pools {
+		for _, l := range p.lives {
+			_, isKnown := once[l.name]
+			once[l.name] = !isKnown
+		}
+	}
+	return once
 }
 
 // see records the state of a Runner that a watch delivers.
@@ -87,7 +103,8 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.of(r.Spec.PoolRef.Name)
-	l, isOver := t.lives[r.Name], r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
+	l, isOver := t.lives[r.UID], r.Status.State == v1alpha1.RunnerFailed || r.Status.State == v1alpha1.RunnerFinished
+	l.name = r.Name
 	switch l.from = r.CreationTimestamp.Time; {
 	case !l.until.IsZero():
 	case !r.DeletionTimestamp.IsZero():
@@ -101,7 +118,7 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 			}
 		}
 	}
-	t.lives[r.Name] = l
+	t.lives[r.UID] = l
 	if r.Status.State == v1alpha1.RunnerFailed && r.Status.Cause != "" {
 		t.causes[r.Status.Cause] = r.Name + ": " + r.Status.Reason
 	}
@@ -183,7 +200,11 @@ func (s *storm) blamed() {
 	defer s.attempts.mu.Unlock()
 	ofTemplates := []v1alpha1.RunnerCause{v1alpha1.CauseCrash, v1alpha1.CauseConfig, v1alpha1.CauseImagePull, v1alpha1.CauseOutdated}
 	counts := map[v1alpha1.RunnerCause]int{}
+	once := s.attempts.namedOnce()
 	for _, f := range s.log.failures() {
+		if !once[f.Runner] {
+			continue // the log doesn't say which of them it was
+		}
 		kinds := s.attempts.pods[f.Runner]
 		byOthers := slices.ContainsFunc(kinds, func(k nodeplay.FaultKind) bool { return k == nodeplay.NodeLost || slices.Contains(external, k) })
 		crashed := len(kinds) == 1 && (kinds[0] == nodeplay.CrashBeforeConnecting || kinds[0] == nodeplay.CrashConnected)
