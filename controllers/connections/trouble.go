@@ -61,8 +61,10 @@ func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	switch {
 	case !yes:
 		return nil
-	case t.Large != nil:
-		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers are too large: %v, in answers to calls for pools", t.Large), t.Code, t.Next)
+	case errors.As(t.Fault, new(github.ForeignHost)):
+		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers can't be used: %v", t.Fault), t.Code, t.Next)
+	case t.Fault != nil:
+		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers are too large: %v, in answers to calls for pools", t.Fault), t.Code, t.Next)
 	case t.Code == 0:
 		return unavailable(troubleLook, "GitHub didn't answer calls for pools", t.Code, t.Next)
 	}

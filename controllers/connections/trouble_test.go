@@ -52,6 +52,9 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 		"429": {429, "", "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
 		"too large": {200, `{"expires_at":"2030-01-01T00:00:00Z","token":"x","labels":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
 			`GitHub's answers are too large: "labels" has more than 100 elements, in answers to calls for pools; next try by `, `GitHubConnection "main": GitHub's answer can't be used`},
+		"another server": {201, `{"expires_at":"2030-01-01T00:00:00Z","token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c","url":"http://10.0.0.1:6443"}`,
+			`GitHub's answers can't be used: an answer contains a URL at "10.0.0.1:6443", which is not a server of github.com: no request was sent; next try by `,
+			`GitHubConnection "main": GitHub's answer can't be used`},
 		"no answer": {0, "", "GitHub didn't answer calls for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +67,11 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 			conn, after := s.reconcile()
 			s.wantReady(conn, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, false)
 			message := conditions.GetMessage(conn, v1alpha1.ReadyCondition)
-			if !strings.HasPrefix(message, tc.says) || after != troubleLook || conn.Status.Outage.Code != int32(tc.status) || len(s.asked) != 1 {
+			code := int32(tc.status)
+			if code == http.StatusCreated {
+				code = http.StatusOK
+			}
+			if !strings.HasPrefix(message, tc.says) || after != troubleLook || conn.Status.Outage.Code != code || len(s.asked) != 1 {
 				t.Errorf("%q, %+v, asked %d times, again after %s", message, conn.Status.Outage, len(s.asked), after)
 			}
 			err := NotReady(t.Context(), s.cluster, key)

@@ -161,7 +161,7 @@ func TestAnswersThatAreTooLargeAreTrouble(t *testing.T) {
 		o.NoteSize("runners", http.StatusOK, large)
 	}
 	o.NoteSize("runners", http.StatusBadGateway, nil)
-	if trouble, yes := c.Trouble("ns/main"); !yes || trouble.Code != http.StatusOK || trouble.Large != error(large) || trouble.Next != now.Add(troubleRetry) { //nolint:errorlint // it is not wrapped
+	if trouble, yes := c.Trouble("ns/main"); !yes || trouble.Code != http.StatusOK || trouble.Fault != error(large) || trouble.Next != now.Add(troubleRetry) { //nolint:errorlint // it is not wrapped
 		t.Errorf("%t, %+v", yes, trouble)
 	}
 	o.NoteSize("runners", http.StatusOK, nil)

@@ -34,7 +34,7 @@ func TestClocksOfConnections(t *testing.T) {
 		return c.Watch(Options{Now: func() time.Time { return now }, Transport: dated(func() time.Time { return now.Add(ahead) })}, key).For(creds)
 	}
 	ask := func(o Options) {
-		resp, err := o.Transport.RoundTrip(httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		resp, err := o.Transport.RoundTrip(httptest.NewRequest(http.MethodGet, "https://api.github.com/", http.NoBody))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ type Options struct {
 	Now func() time.Time
 
 	clock    *clock.Clock                                                    // GitHub's, ahead of Now
-	answered func(class string, status int, header http.Header, large error) // nil for nobody
+	answered func(class string, status int, header http.Header, fault error) // nil for nobody
 	refused  func()                                                          // nil for nobody
 }
 
@@ -48,12 +48,12 @@ func (o Options) WithDefaults(parallel int) Options {
 	return o
 }
 
-// For returns the options with the network of credentials. GitHub's clock is read from the answers that come by it.
+// For returns the options with the network of credentials, which reaches only the connection's servers. GitHub's clock is read from the answers that come by it.
 func (o Options) For(creds Credentials) Options {
 	if o.clock == nil {
 		o.clock = clock.New(o.Now, o.Now, nil)
 	}
-	o.Transport = o.clock.Wrap(creds.Network.over(o.Transport))
+	o.Transport = onlyToOwnHosts(o.clock.Wrap(creds.Network.over(o.Transport)), creds.ConfigURL)
 	if o.Guard != nil {
 		o.Transport = o.Guard(o.Transport)
 	}

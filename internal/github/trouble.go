@@ -31,8 +31,8 @@ const (
 type Trouble struct {
 	// Code of the last answer; 0 if there was none.
 	Code int
-	// Large is what was too large in the last answer; nil if nothing was.
-	Large error
+	// Fault is why the last answer can't be used: TooLarge or ForeignHost; nil for neither.
+	Fault error
 	// Next is when such a call is made again at the latest.
 	Next time.Time
 }
@@ -41,7 +41,7 @@ type Trouble struct {
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
-	large             error
+	fault             error
 	isKnown           bool // to those that OnTrouble named
 }
 
@@ -67,17 +67,17 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	var first time.Time
 	for _, f := range c.failing[key] {
 		if f.isTrouble(c.now()) && (!yes || f.first.Before(first)) {
-			t, first, yes = Trouble{Code: f.code, Large: f.large, Next: f.next}, f.first, true
+			t, first, yes = Trouble{Code: f.code, Fault: f.fault, Next: f.next}, f.first, true
 		}
 	}
 	return t, yes
 }
 
-// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and what is too large in
-// the answer.
-func (c *Connections) answered(key, class string, status int, header http.Header, large error) {
+// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and why
+// the answer can't be used.
+func (c *Connections) answered(key, class string, status int, header http.Header, fault error) {
 	c.mu.Lock()
-	changed := c.count(key, class, status, header, large)
+	changed := c.count(key, class, status, header, fault)
 	c.mu.Unlock()
 	if changed {
 		c.wake(key)
@@ -95,9 +95,9 @@ func (c *Connections) wake(key string) {
 }
 
 // count reports whether a trouble began or ended.
-func (c *Connections) count(key, class string, status int, header http.Header, large error) (changed bool) {
+func (c *Connections) count(key, class string, status int, header http.Header, fault error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
-	if large == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
+	if fault == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
 		delete(c.failing[key], class)
 		if status >= http.StatusOK && status < http.StatusMultipleChoices {
 			c.accepted[key] = now
@@ -111,7 +111,7 @@ func (c *Connections) count(key, class string, status int, header http.Header, l
 		f = &failures{first: now}
 		c.failing[key][class] = f
 	}
-	f.last, f.code, f.large = now, status, large
+	f.last, f.code, f.fault = now, status, fault
 	f.next = now.Add(max(troubleRetry, RetryAfter(header, c.clock(key).Now())))
 	f.calls++
 	changed = !f.isKnown && f.isTrouble(now)
@@ -175,8 +175,8 @@ func (c *Connections) Watch(o Options, key string) Options {
 	c.mu.Lock()
 	o.clock = c.clock(key)
 	c.mu.Unlock()
-	o.answered = func(class string, status int, header http.Header, large error) {
-		c.answered(key, class, status, header, large)
+	o.answered = func(class string, status int, header http.Header, fault error) {
+		c.answered(key, class, status, header, fault)
 	}
 	o.refused = func() { c.refuse(key) }
 	return o
@@ -198,8 +198,11 @@ func (o Options) NoteRefusal(resp *http.Response) {
 
 // Note takes in how a call of a class ended that whoever made it waited for.
 func (o Options) Note(ctx context.Context, class string, resp *http.Response, err error) {
+	foreign := ForeignHost{}
 	switch {
 	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
+	case errors.As(err, &foreign):
+		o.answered(class, http.StatusOK, nil, foreign) // there was an answer before, which led to that host
 	case err != nil:
 		o.answered(class, 0, nil, nil)
 	default:

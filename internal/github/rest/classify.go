@@ -22,8 +22,10 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 		return nil
 	}
 	status := statusOf(resp)
-	large := github.TooLarge{}
+	large, foreign := github.TooLarge{}, github.ForeignHost{}
 	switch {
+	case errors.As(err, &foreign):
+		return github.NewError(github.KindUnavailable, doing, status, 0, foreign.Error(), err)
 	case errors.As(err, &large): // as it will be the next time
 		return github.NewError(github.KindUnexpected, doing, status, 0, large.Error(), err)
 	case status == 0:

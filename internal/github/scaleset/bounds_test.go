@@ -150,7 +150,7 @@ func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		trouble, yes := known.Trouble("ci/acme")
-		if !yes || trouble.Code != http.StatusOK || trouble.Large != error(github.TooLarge{Most: 200, Unit: "elements"}) { //nolint:errorlint // it is not wrapped
+		if !yes || trouble.Code != http.StatusOK || trouble.Fault != error(github.TooLarge{Most: 200, Unit: "elements"}) { //nolint:errorlint // it is not wrapped
 			t.Errorf("%t, %+v", yes, trouble)
 		}
 		if s := l.Snapshot(); s.State != Failing || github.KindOf(s.Err) != github.KindUnavailable || github.CodeOf(s.Err) != http.StatusOK {

@@ -38,7 +38,7 @@ const lastMessage = `{"messageId":1,"messageType":"RunnerScaleSetJobMessages","s
 
 func (g *oddGitHub) RoundTrip(req *http.Request) (*http.Response, error) {
 	class := endpointOf(req)
-	if req.URL.Host == "queue.test" {
+	if req.URL.Host == "queue.github.test" {
 		class = map[string]endpoint{http.MethodGet: endpointMessagePoll, http.MethodDelete: endpointMessageAck}[req.Method]
 	}
 	g.mu.Lock()
@@ -69,12 +69,12 @@ func (g *oddGitHub) answer(class endpoint) (status int, body []byte) {
 		if err != nil {
 			panic(err)
 		}
-		return 200, fmt.Appendf(nil, `{"url":"http://service.test/t","token":%q}`, token)
+		return 200, fmt.Appendf(nil, `{"url":"http://service.github.test/t","token":%q}`, token)
 	case endpointSessionCreate, endpointSessionRefresh:
 		if g.odd == endpointScaleSetGet && len(g.odds) > 0 { // is asked for statistics meanwhile
 			return 409, []byte(`{"message":"has an active session for owner cluster/pool."}`)
 		}
-		return 200, []byte(`{"sessionId":"5ff7ca37-d25e-4b5e-8e3a-3e3dc9d4f3bb","messageQueueUrl":"http://queue.test/message","messageQueueAccessToken":"q","statistics":{}}`)
+		return 200, []byte(`{"sessionId":"5ff7ca37-d25e-4b5e-8e3a-3e3dc9d4f3bb","messageQueueUrl":"http://queue.github.test/message","messageQueueAccessToken":"q","statistics":{}}`)
 	case endpointMessagePoll:
 		return g.poll()
 	case endpointMessageAck:

@@ -113,6 +113,10 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = x.resuming(req)
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
+	if errors.As(err, new(github.ForeignHost)) {
+		x.message = err.Error()
+		return nil, err
+	}
 	if err != nil {
 		x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
 		return nil, err
