@@ -3,13 +3,18 @@
 
 // Package share bounds what is kept for all namespaces together, so that no namespace can use it up. The rule is the same everywhere: one
 // namespace has a quarter of the places at most. When all places are taken, the namespace that has the most of them gives up its oldest
-// entry to one that has fewer. So many namespaces together can't keep another one out either.
+// entry to one that has fewer. So many namespaces together can't keep another one out either. If all have the same number, such as one each,
+// Spare decides whether a place can be freed: it is for places that are few and held for long.
 package share
 
 import "slices"
 
 // Map keeps values of namespaces by a key. It isn't safe for concurrent use.
 type Map[K comparable, V any] struct {
+	// Spare chooses the entry that makes room when all places are taken and no namespace has more than one entry beyond those of the namespace
+	// that asks, which has own. It returns false if none can go. If Spare is nil, none can.
+	Spare func(own int) (namespace string, key K, ok bool)
+
 	most    int
 	dropped func(namespace string, key K)
 	of      map[string]*part[K, V]
@@ -86,15 +91,32 @@ func (m *Map[K, V]) makeRoom(namespace string) bool {
 			largest = other
 		}
 	}
-	if m.Len(largest) <= own+1 {
+	if m.Len(largest) > own+1 {
+		m.dropOldest(largest)
+		return true
+	}
+	return m.dropSpare(own)
+}
+
+// dropSpare reports whether an entry that nobody needs could be dropped.
+func (m *Map[K, V]) dropSpare(own int) bool {
+	if m.Spare == nil {
 		return false
 	}
-	m.dropOldest(largest)
-	return true
+	namespace, key, ok := m.Spare(own)
+	if ok {
+		m.DeleteFunc(namespace, func(other K) bool { return other == key })
+		m.drop(namespace, key)
+	}
+	return ok
 }
 
 func (m *Map[K, V]) dropOldest(namespace string) {
 	key, _ := m.removeOldest(namespace)
+	m.drop(namespace, key)
+}
+
+func (m *Map[K, V]) drop(namespace string, key K) {
 	if m.dropped != nil {
 		m.dropped(namespace, key)
 	}

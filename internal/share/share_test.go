@@ -72,6 +72,22 @@ func TestNobodyGivesUpForWhoHasAsMuch(t *testing.T) {
 	}
 }
 
+// If each place is another namespace's, it depends on the use whether one of them goes.
+func TestANamespaceWithoutAPlaceGetsASpareOne(t *testing.T) {
+	var gone []string
+	m := New[int, string](4, func(namespace string, key int) { gone = append(gone, fmt.Sprint(namespace, key)) })
+	for i := range 4 {
+		m.Put(fmt.Sprint("n", i), i, "")
+	}
+	if m.Put("late", 9, "") {
+		t.Error("there was a place")
+	}
+	m.Spare = func(own int) (string, int, bool) { return "n2", 2, own == 0 }
+	if !m.Put("late", 9, "") || m.Put("late", 10, "") || m.total != 4 || m.Len("n2") != 0 || !slices.Equal(gone, []string{"n22"}) {
+		t.Errorf("gone is %q; %d are left", gone, m.total)
+	}
+}
+
 func TestNamespacesAreServedInTurn(t *testing.T) {
 	m := New[int, string](100, nil)
 	for i := range 20 {

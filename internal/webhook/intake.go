@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/corral-dev/corral/internal/share"
@@ -122,11 +123,14 @@ func (a *arrival) leave() {
 }
 
 // doors is a listener whose connections are bounded. One address has a quarter of them at most. Once all are taken, the address with the most
-// connections loses the oldest one to an address that has fewer.
+// connections loses the oldest one to an address that has fewer. If no address has many more than the others, the connection on which no byte
+// arrived or left for the longest time makes room.
 type doors struct {
 	net.Listener
+	now  func() time.Time
 	mu   sync.Mutex
 	open *share.Map[*door, struct{}]
+	all  map[*door]struct{} // what open has
 }
 
 // door is one connection.
@@ -134,10 +138,31 @@ type door struct {
 	net.Conn
 	of     *doors
 	source string
+	moved  atomic.Int64 // when a byte last arrived or left, in nanoseconds
 }
 
-func newDoors(listener net.Listener) *doors {
-	return &doors{Listener: listener, open: share.New[*door, struct{}](maxConnections, func(_ string, d *door) { _ = d.Conn.Close() })}
+func newDoors(listener net.Listener, now func() time.Time) *doors {
+	l := &doors{Listener: listener, now: now, all: map[*door]struct{}{}}
+	l.open = share.New[*door, struct{}](maxConnections, func(_ string, d *door) {
+		delete(l.all, d)
+		_ = d.Conn.Close()
+	})
+	l.open.Spare = l.quietest
+	return l
+}
+
+// quietest chooses the connection on which nothing has moved for the longest time. An address that has connections gets another one only in place
+// of one that is idle.
+func (l *doors) quietest(own int) (source string, d *door, ok bool) {
+	for other := range l.all {
+		if d == nil || other.moved.Load() < d.moved.Load() {
+			d = other
+		}
+	}
+	if own > 0 && l.now().Sub(time.Unix(0, d.moved.Load())) < headWithin {
+		return "", nil, false
+	}
+	return d.source, d, true
 }
 
 // Accept returns the next connection that there is room for.
@@ -148,20 +173,49 @@ func (l *doors) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		d := &door{Conn: conn, of: l, source: siteOf(conn.RemoteAddr().String()).String()}
-		l.mu.Lock()
-		fits := l.open.Put(d.source, d, struct{}{})
-		l.mu.Unlock()
-		if fits {
+		d.move()
+		if l.enter(d) {
 			return d, nil
 		}
 		_ = conn.Close()
 	}
 }
 
+func (l *doors) enter(d *door) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fits := l.open.Put(d.source, d, struct{}{})
+	if fits {
+		l.all[d] = struct{}{}
+	}
+	return fits
+}
+
+func (d *door) move() { d.moved.Store(d.of.now().UnixNano()) }
+
+// Read notes that bytes arrived.
+func (d *door) Read(p []byte) (int, error) {
+	n, err := d.Conn.Read(p)
+	if n > 0 {
+		d.move()
+	}
+	return n, err
+}
+
+// Write notes that bytes left.
+func (d *door) Write(p []byte) (int, error) {
+	n, err := d.Conn.Write(p)
+	if n > 0 {
+		d.move()
+	}
+	return n, err
+}
+
 // Close leaves room for another connection.
 func (d *door) Close() error {
 	d.of.mu.Lock()
 	d.of.open.DeleteFunc(d.source, func(other *door) bool { return other == d })
+	delete(d.of.all, d)
 	d.of.mu.Unlock()
 	return d.Conn.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,11 +126,12 @@ type conn struct {
 func (c *conn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 80))
 }
-func (c *conn) Close() error { c.closed = true; return nil }
+func (c *conn) Close() error               { c.closed = true; return nil }
+func (c *conn) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	incoming := make(pipes, 1)
-	doors := newDoors(incoming)
+	doors := newDoors(incoming, time.Now)
 	open := func(address string) *conn {
 		c := &conn{from: address}
 		incoming <- c
@@ -171,5 +173,64 @@ func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	first := held["198.51.100.0"]
 	for _, c := range first {
 		_ = c.Close()
+	}
+}
+
+// Whoever has addresses in as many networks as there are places keeps nobody out, whether the connections are idle or send a byte now and then.
+func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	incoming := make(pipes, 1)
+	doors := newDoors(incoming, func() time.Time { return now })
+	open := func(address string) (*conn, *door) {
+		c := &conn{from: address}
+		incoming <- c
+		d, err := doors.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, d.(*door)
+	}
+	var held []*conn
+	var all []*door
+	for i := range maxConnections {
+		c, d := open(fmt.Sprintf("10.%d.%d.1", i/256, i%256))
+		now = now.Add(time.Millisecond)
+		held, all = append(held, c), append(all, d)
+	}
+	for _, d := range all[:7] { // the oldest ones are not the quietest
+		_, _ = d.Read(make([]byte, 1))
+	}
+	for i := range 3 {
+		if c, _ := open(fmt.Sprintf("203.0.113.%d", i)); c.closed {
+			t.Fatal("a new address is kept out")
+		}
+		now = now.Add(time.Millisecond)
+	}
+	var gone []int
+	for i, c := range held {
+		if c.closed {
+			gone = append(gone, i)
+		}
+	}
+	if !slices.Equal(gone, []int{7, 8, 9}) {
+		t.Errorf("connections %v made room", gone)
+	}
+	// An address that has a connection gets another one once one of the others is idle.
+	again := &door{of: doors, Conn: &conn{}, source: all[11].source}
+	if doors.enter(again) {
+		t.Error("a connection that is not idle made room for an address that has one")
+	}
+	now = now.Add(headWithin)
+	if !doors.enter(again) || !held[10].closed {
+		t.Error("an idle connection made no room")
+	}
+	if len(doors.all) != maxConnections {
+		t.Errorf("%d connections are known", len(doors.all))
+	}
+	for d := range doors.all {
+		_ = d.Close()
+	}
+	if len(doors.all) != 0 {
+		t.Errorf("%d connections are left", len(doors.all))
 	}
 }

@@ -35,7 +35,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	server.ErrorLog = stdlog.New(debugWriter{s.Log}, "", 0)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(newDoors(listener)) }()
+	go func() { ended <- server.Serve(newDoors(listener, time.Now)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serving webhooks: %w", err)
