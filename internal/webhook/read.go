@@ -87,91 +87,65 @@ func reuse(b *bytes.Buffer) {
 	}
 }
 
-// read takes the body in and shows that one of the secrets signed it. Large bodies of events that aren't used
-// are only looked at, not kept: then the body is nil. If there are no secrets, it answers as if the signature were another, and only the log is
-// told why.
-func (s *Server) read(d *delivery, from *arrival, secrets [][]byte, why error) (*bytes.Buffer, answer) {
-	size := d.ContentLength
-	if why != nil {
-		secrets = nil
-	}
-	var body *bytes.Buffer
-	if size <= smallBody || IsDecoded(d.event) {
-		body = bufferFor(size)
-	}
-	sums, err := readBody(from, size, body, s.keys(secrets))
-	if err == nil {
-		_ = from.deadline(time.Now().Add(answerWithin))
-	}
+// read takes the body in and shows that one of the connection's secrets signed it.
+func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
+	body := bufferFor(d.ContentLength)
+	n, err := body.ReadFrom(io.LimitReader(from, d.ContentLength))
+	d.arrived = time.Now()
+	a := answer{}
 	switch {
 	case errors.Is(err, errCrowded):
-		reuse(body)
-		return nil, tooMany
-	case err != nil:
-		reuse(body)
-		return nil, answer{result: slow, status: http.StatusRequestTimeout, text: "The body arrived too slowly, or not all of it."}
-	case fits(sums, d.claimed), s.fitsAnew(d, body):
-		from.verified()
-		return body, answer{}
+		a = tooMany
+	case err != nil, n != d.ContentLength:
+		a = answer{result: slow, status: http.StatusRequestTimeout, text: "The body arrived too slowly, or not all of it."}
+	default:
+		_ = from.deadline(time.Now().Add(answerWithin))
+		a = s.verify(d, body.Bytes())
 	}
-	reuse(body)
+	if a.status != 0 {
+		reuse(body)
+		return nil, a
+	}
+	from.verified()
+	return body, answer{}
+}
+
+// verify shows that one of the connection's secrets signed a body. The secrets are read again, as they may have changed since they were read. If
+// there are none, it answers as if the signature were another, and only the log is told why.
+func (s *Server) verify(d *delivery, body []byte) answer {
+	var why error
+	for _, fresh := range []bool{false, true} {
+		secrets, err := s.Secrets.Of(d.Context(), d.connection, fresh)
+		switch {
+		case err == nil:
+		case isHidden(err):
+			secrets, why = nil, err
+		case fresh:
+			secrets = nil
+		default:
+			return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
+		}
+		if s.isSigned(body, secrets, d.claimed) {
+			return answer{}
+		}
+	}
 	a := answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
 	if why != nil {
 		a.result, a.cause = unknown, why.Error()
 	}
-	return nil, a
+	return a
 }
 
-// keys returns what a body is compared with: two secrets, whatever a connection has, so that the time that it takes doesn't tell whether there
-// is one. Nothing is signed with the decoy.
-func (s *Server) keys(secrets [][]byte) [][]byte {
+// isSigned reports whether one of the secrets signed a body. It compares with two of them, whatever a connection has, so that the time that it takes
+// doesn't tell whether there is one. Nothing is signed with the decoy.
+func (s *Server) isSigned(body []byte, secrets [][]byte, claimed [signatureSize]byte) bool {
 	for secrets = slices.Clip(secrets); len(secrets) < 2; {
 		secrets = append(secrets, s.decoy)
 	}
-	return secrets
-}
-
-// readBody reads size bytes into body, which may be nil, and sums them up with each secret.
-func readBody(from io.Reader, size int64, body *bytes.Buffer, secrets [][]byte) (sums []hash.Hash, err error) {
-	from = io.LimitReader(from, size)
-	for _, secret := range secrets {
-		sums = append(sums, hmac.New(sha256.New, secret))
-	}
-	var n int64
-	if body != nil {
-		n, err = body.ReadFrom(from)
-		sumUp(sums, body.Bytes())
-	} else {
-		n, err = io.Copy(sumWriter(sums), from)
-	}
-	if err == nil && n != size {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the body: %w", err)
-	}
-	return sums, nil
-}
-
-// sumWriter sums up what is written.
-type sumWriter []hash.Hash
-
-func (w sumWriter) Write(p []byte) (int, error) {
-	sumUp(w, p)
-	return len(p), nil
-}
-
-func sumUp(sums []hash.Hash, p []byte) {
-	for _, sum := range sums {
-		// A hash.Hash never fails.
-		_, _ = sum.Write(p)
-	}
-}
-
-// fits reports whether one of the sums is the signature. It takes as long whichever it is.
-func fits(sums []hash.Hash, claimed [signatureSize]byte) bool {
 	ok := false
-	for _, sum := range sums {
+	for _, secret := range secrets {
+		sum := newSum(secret)
+		_, _ = sum.Write(body) // never fails
 		if hmac.Equal(sum.Sum(nil), claimed[:]) {
 			ok = true
 		}
@@ -179,18 +153,8 @@ func fits(sums []hash.Hash, claimed [signatureSize]byte) bool {
 	return ok
 }
 
-// fitsAnew looks whether the secret was changed since it was read.
-func (s *Server) fitsAnew(d *delivery, body *bytes.Buffer) bool {
-	if body == nil {
-		return false
-	}
-	secrets, err := s.Secrets.Of(d.Context(), d.connection, true)
-	if err != nil {
-		secrets = nil
-	}
-	sums, err := readBody(bytes.NewReader(body.Bytes()), int64(body.Len()), nil, s.keys(secrets))
-	return err == nil && fits(sums, d.claimed)
-}
+// newSum returns what sums up a body. Tests replace it to count.
+var newSum = func(secret []byte) hash.Hash { return hmac.New(sha256.New, secret) }
 
 // parseSignature reads the header X-Hub-Signature-256.
 func parseSignature(header string) (sum [signatureSize]byte, ok bool) {

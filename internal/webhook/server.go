@@ -38,6 +38,9 @@ const (
 	maxHeader = 64
 	// answerWithin is when an answer is due: GitHub gives up after 10 s.
 	answerWithin = 9 * time.Second
+	// hidePause is how long after its body arrived a refusal is sent that must not reveal whether there is a connection of that name. Only for
+	// those that exist is a Secret read from the API server, which takes less.
+	hidePause = 500 * time.Millisecond
 	// retryAfter is told with answers that another attempt may change.
 	retryAfter = 5 * time.Second
 )
@@ -86,6 +89,7 @@ type Server struct {
 	lanes   *lanes
 	sources *sources
 	decoy   []byte // a key that nothing is signed with
+	pause   time.Duration
 	seen    *seen
 	quiet   *quiet
 	forward *http.Client
@@ -95,7 +99,7 @@ type Server struct {
 func New(o Options) *Server {
 	decoy := make([]byte, signatureSize)
 	_, _ = rand.Read(decoy) // it never fails
-	return &Server{Options: o, intake: newIntake(), lanes: newLanes(), decoy: decoy, sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
+	return &Server{Options: o, intake: newIntake(), lanes: newLanes(), decoy: decoy, pause: hidePause, sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
 }
 
 // answer is what a request is told.
@@ -120,6 +124,8 @@ type delivery struct {
 	claimed [signatureSize]byte
 	source  netip.Prefix
 	began   time.Time
+	// arrived is when the whole request had arrived, on the monotonic clock.
+	arrived time.Time
 	// replica is true if another replica sent it, which isn't to blame for what it was sent.
 	replica bool
 	// suspect is true if its source sent too many bad requests.
@@ -132,7 +138,7 @@ type delivery struct {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
 	defer cancel()
-	d := &delivery{Request: r.WithContext(ctx), began: s.Now(), source: sourceOf(r, s.TrustedProxies)}
+	d := &delivery{Request: r.WithContext(ctx), began: s.Now(), arrived: time.Now(), source: sourceOf(r, s.TrustedProxies)}
 	d.replica = s.Key != "" && subtle.ConstantTimeCompare([]byte(s.Key), []byte(r.Header.Get(forwardedHeader))) == 1
 	a := s.answer(w, d)
 	if a.result.isBad() && !d.replica {
@@ -143,6 +149,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	requests.WithLabelValues(string(a.result)).Inc()
 	durations.WithLabelValues(string(a.result)).Observe(s.Now().Sub(d.began).Seconds())
+	if a.status == http.StatusUnauthorized {
+		d.wait(s.pause) // without the source's slots, so that others' events don't wait as well
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if a.retry > 0 {
@@ -152,7 +161,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, a.text)
 }
 
-// answer looks at what costs little first: the path, the headers, the connection, the size.
+// wait waits until so long after the request arrived.
+func (d *delivery) wait(pause time.Duration) {
+	timer := time.NewTimer(pause - time.Since(d.arrived))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-d.Context().Done():
+	}
+}
+
+// answer looks at what costs little first: the path, the headers, the size. Nothing depends on the connection until the body has arrived: by then
+// it is known when a refusal is due.
 func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
 		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
@@ -169,11 +189,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	// A recorder in tests has no deadlines, and needs none.
 	arrival := s.intake.begin(d, http.NewResponseController(w).SetReadDeadline)
 	defer arrival.leave()
-	secrets, err := s.Secrets.Of(d.Context(), d.connection, false)
-	if err != nil && !isHidden(err) {
-		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The secret can't be read now.", retry: retryAfter}
-	}
-	body, a := s.read(d, arrival, secrets, err)
+	body, a := s.read(d, arrival)
 	if a.status != 0 {
 		s.noteWrong(d, a)
 		return a
@@ -198,7 +214,7 @@ func isHidden(err error) bool {
 
 // noteWrong remembers that an event of a connection that there is isn't signed with its secret.
 func (s *Server) noteWrong(d *delivery, a answer) {
-	if a.result != forged {
+	if a.status != http.StatusUnauthorized {
 		return
 	}
 	if secrets, err := s.Secrets.Of(d.Context(), d.connection, false); err == nil {
@@ -252,7 +268,7 @@ func isToken(value string) bool {
 	})
 }
 
-// dispatch gives the leader a body that is shown to be GitHub's. The body may be nil for events that aren't used.
+// dispatch gives the leader a body that is shown to be GitHub's.
 func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	switch {
 	case d.event == pingEvent:

@@ -6,9 +6,11 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net"
 	"net/http"
@@ -62,10 +64,14 @@ type secrets struct {
 	known, fresh map[types.NamespacedName][][]byte
 	err          error
 	asked        atomic.Int32
+	takes        time.Duration // of connections that there are
 }
 
 func (s *secrets) Of(_ context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
 	s.asked.Add(1)
+	if s.known[connection] != nil || s.err != nil {
+		time.Sleep(s.takes)
+	}
 	if fresh && s.fresh != nil {
 		return s.fresh[connection], s.err
 	}
@@ -101,6 +107,7 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	s := &stage{T: t, tracker: &tracker{}, secrets: &secrets{known: map[types.NamespacedName][][]byte{main: {secret}}}, now: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}
 	s.Server = New(Options{Secrets: s.secrets, Tracker: s.tracker, Signatures: &Signatures{}, Key: peerKey, Log: logr.Discard(), Now: func() time.Time { return s.now }, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s.pause = 0
 	return s
 }
 
@@ -329,9 +336,22 @@ func TestWithoutSecretNothingIsTaken(t *testing.T) {
 	}
 }
 
-// A sender learns nothing of which connections there are: the answer, the work and what is held against it are the same.
+// counted counts the bytes that are summed up.
+type counted struct {
+	hash.Hash
+	bytes *int
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	*c.bytes += len(p)
+	return c.Hash.Write(p)
+}
+
+// A sender learns nothing of which connections there are: the answer, the work, the time, and what is held against it are the same. That a Secret
+// is read takes time, for connections that there are.
 func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
-	for _, size := range []int{10, 2 * smallBody} {
+	const unsigned = -1
+	for _, size := range []int{unsigned, 10, 2 * smallBody} {
 		var want *httptest.ResponseRecorder
 		for name, change := range map[string]func(*stage){
 			"wrong signature": func(s *stage) { s.secrets.known[main] = [][]byte{[]byte("another")} },
@@ -340,30 +360,61 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 			"no connection":   func(s *stage) { delete(s.secrets.known, main) },
 			"signed by \"\"":  func(s *stage) { s.secrets.known = nil },
 		} {
-			s := newStage(t)
-			change(s)
-			body := strings.Repeat("x", size)
-			r := signed(PushEvent, "guid-1", body)
-			r.Header.Set(signatureHeader, Sign(nil, []byte(body)))
-			got := s.send(r)
-			if want == nil {
-				want = got
-			}
-			if got.Code != http.StatusUnauthorized || got.Code != want.Code || got.Body.String() != want.Body.String() || cmp.Diff(want.Header(), got.Header()) != "" {
-				t.Errorf("%s, %d bytes: answered %d %q %v", name, size, got.Code, got.Body, got.Header())
-			}
-			secrets, _ := s.secrets.Of(t.Context(), main, false)
-			if n := len(s.keys(secrets)); n != 2 {
-				t.Errorf("%s: compared with %d secrets", name, n)
-			}
-			if n := s.secrets.asked.Load(); n != 3 && n != 4 { // the body, again as it doesn't fit, to remember it, and by this test
-				t.Errorf("%s: secrets are asked for %d times", name, n)
-			}
-			if known, ok := s.sources.known.get(siteOf("192.0.2.1:80"), s.now); !ok || known.bad.TokensAt(s.now) != badBurst-1 {
-				t.Errorf("%s: nothing is held against the sender", name)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s, summed := newStage(t), 0
+				newSum = func(secret []byte) hash.Hash { return counted{hmac.New(sha256.New, secret), &summed} }
+				defer func() { newSum = func(secret []byte) hash.Hash { return hmac.New(sha256.New, secret) } }()
+				change(s)
+				s.pause, s.secrets.takes = hidePause, hidePause/10
+				body := strings.Repeat("x", max(0, size))
+				r := signed(PushEvent, "guid-1", body)
+				r.Header.Set(signatureHeader, Sign(nil, []byte(body)))
+				if size == unsigned {
+					r.Header.Del(signatureHeader)
+				}
+				began := time.Now()
+				got := s.send(r)
+				if took := time.Since(began); took != hidePause {
+					t.Errorf("%s, %d bytes: answered after %s", name, size, took)
+				}
+				if want == nil {
+					want = got
+				}
+				if got.Code != http.StatusUnauthorized || got.Code != want.Code || got.Body.String() != want.Body.String() || cmp.Diff(want.Header(), got.Header()) != "" {
+					t.Errorf("%s, %d bytes: answered %d %q %v", name, size, got.Code, got.Body, got.Header())
+				}
+				asked := 3 // for the body, again as it doesn't fit, and to remember it
+				if size == unsigned {
+					asked = 1
+				}
+				if n := s.secrets.asked.Load(); int(n) != asked || summed != 4*len(body) {
+					t.Errorf("%s, %d bytes: secrets are asked for %d times, and %d bytes are summed up", name, size, n, summed)
+				}
+				if known, ok := s.sources.known.get(siteOf("192.0.2.1:80"), s.now); !ok || known.bad.TokensAt(s.now) != badBurst-1 {
+					t.Errorf("%s: nothing is held against the sender", name)
+				}
+			})
 		}
 	}
+}
+
+// A refusal that waits holds no slot of its source: others behind the same proxy don't wait for it.
+func TestARefusalWaitsWithoutItsSourcesSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.pause = hidePause
+		for range 4 * sourceSlots {
+			go s.send(bad("192.0.2.7"))
+		}
+		synctest.Wait()
+		began, r := time.Now(), signed(WorkflowJobEvent, "guid-2", queued)
+		r.RemoteAddr = "192.0.2.7:80"
+		s.want(s.send(r), http.StatusAccepted, "taken")
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("it waited for %s", waited)
+		}
+		time.Sleep(hidePause)
+	})
 }
 
 // bad makes a forged request from an address.

@@ -287,12 +287,13 @@ func TestAFloodOfForgedWebhooks(t *testing.T) {
 	s.watch(0)
 	// From an address of its own, as a flood would be.
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}
-	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 8}}
+	const senders = 300 // each refusal takes half a second
+	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: senders}}
 	defer flood.CloseIdleConnections()
 	answers := make(chan int, 3000)
-	for range 8 {
+	for range senders {
 		go func() {
-			for range cap(answers) / 8 {
+			for range cap(answers) / senders {
 				r := s.event(webhook.WorkflowJobEvent, s.job("queued", 2))
 				r.Header.Set("X-Hub-Signature-256", webhook.Sign([]byte("guessed"), nil))
 				answer, err := flood.Do(r)
