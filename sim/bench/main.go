@@ -83,7 +83,7 @@ once and nothing was left over; with --check also that no bound was broken. Scen
 	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "time over which the jobs of scenario poisson arrive")
 	flags.DurationVar(&o.idleWindow, "idle-window", 5*time.Minute, "how long idle pools are watched")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs of scenario poisson")
-	flags.IntVar(&o.flood, "flood", 1_000_000, "requests of scenario webhooks-50 that mean nothing")
+	flags.IntVar(&o.flood, "flood", 250_000, "requests of scenario webhooks-50 that mean nothing")
 	flags.IntVar(&o.pools, "maximal-pools", maximal.MostPools, "pools of the tenant of scenario maximal-5000")
 	flags.StringVar(&o.corral, "corral", "bin/corral", "the corral binary")
 	flags.StringVar(&o.json, "json", "", "file to write the figures to, as JSON")

@@ -43,8 +43,8 @@ const (
 	reservedLimit = 30 * time.Second
 	// floodAddress is where forged events come from, and forgers how many addresses there.
 	floodAddress, forgers = "127.7.0.%d", 64
-	// floodSenders is how many of them are on their way at once: a refusal takes half a second.
-	floodSenders = 1024
+	// floodSenders is how many of them are on their way at once: a refusal takes half a second, and one address has 512 connections at most.
+	floodSenders = 480
 )
 
 // hookBed is a world with pools that have no scale sets.
