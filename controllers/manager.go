@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -106,6 +107,14 @@ func reportClock(server, connection string, ahead time.Duration, crossed bool) {
 	}
 }
 
+// trimRevision leaves of a ControllerRevision a template that a pool may have. A larger one counts as none: a pool makes no such revision.
+func trimRevision(obj any) (any, error) {
+	if revision, ok := obj.(*appsv1.ControllerRevision); ok && !podspec.Fits(revision.Data.Raw) {
+		revision.Data.Raw = nil
+	}
+	return kube.TrimForeign(obj)
+}
+
 // NewManager makes a manager whose cache holds our kinds, and only those pods and
 // revisions that belong to a pool. Secrets are never cached, so never listed.
 func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
@@ -117,6 +126,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
 	pods := belonging
 	pods.Transform = podspec.Trim
+	revisions := belonging
+	revisions.Transform = trimRevision
 	configMaps := &metav1.PartialObjectMetadata{}
 	configMaps.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	caches, err := labels.NewRequirement(v1alpha1.CacheLabel, selection.Exists, nil)
@@ -158,11 +169,12 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		Client:                              client.Options{HTTPClient: requests, Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
-			DefaultTransform:  cache.TransformStripManagedFields(),
+			DefaultTransform:  kube.Trim,
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: belonging,
-				&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*caches), UnsafeDisableDeepCopy: new(true)},
-				configMaps:                      {Label: labels.SelectorFromSet(policies.WatchedConfigMaps())},
+				&corev1.Pod{}: pods, &appsv1.ControllerRevision{}: revisions,
+				&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*caches), UnsafeDisableDeepCopy: new(true), Transform: kube.TrimForeign},
+				&policyv1.PodDisruptionBudget{}: {Transform: kube.TrimForeign},
+				configMaps:                      {Label: labels.SelectorFromSet(policies.WatchedConfigMaps()), Transform: kube.TrimForeign},
 			},
 		},
 	})

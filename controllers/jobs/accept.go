@@ -207,7 +207,7 @@ func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome
 		s.keepUnmatched(u, now)
 		return unmatched
 	}
-	delete(s.unmatched, u.key())
+	s.removeUnmatched(u.key())
 	before := holder.ledger.Has(u.event.ID)
 	if !s.enterAt(holder, u.event, now) {
 		return known
@@ -222,7 +222,12 @@ func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome
 // enterAt enters an event of a job at a pool, which is woken if it then needs another number of runners.
 func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
-	changed := p.ledger.Record(e, now)
+	changed := false
+	if p.ledger.Has(e.ID) == 0 && !s.hasRoom() {
+		p.ledger.Refuse()
+	} else {
+		changed = p.ledger.Record(e, now)
+	}
 	s.noteCounts(p, before, changed, e.Repository, now)
 	return changed
 }

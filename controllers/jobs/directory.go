@@ -148,6 +148,7 @@ func (k *JobTracker) leave(p *pool) {
 	delete(k.homes, p.key)
 	if isEmpty && !s.own() {
 		delete(k.spaces[s.connections], s.pools)
+		s.memory.Leave()
 	}
 	if len(k.spaces[s.connections]) == 0 {
 		delete(k.spaces, s.connections)

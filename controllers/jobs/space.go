@@ -12,6 +12,7 @@ import (
 
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/reservation"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 // spaceKey names a space: the pools of a namespace whose connections are of a namespace, mostly the same. So what one namespace's pools
@@ -36,18 +37,24 @@ type space struct {
 	index     map[asked]candidates // of the members
 	held      map[jobKey]*pool     // may hold more than there is: ask the ledger
 	tidyAt    int                  // size of held at which those that ledgers have forgotten are dropped
+	entries   entries
 	unmatched map[jobKey]unmatchedJob
-	changed   map[*pool]bool // pools that weren't compared with the unmatched jobs yet
-	views     map[uint64]view
-	lookups   []lookup              // to come
-	suspects  map[suspect]time.Time // repositories to compare with GitHub, and when
+	// remembered is how many bytes those take, which memory counts.
+	remembered int64
+	memory     *share.Hold
+	changed    map[*pool]bool // pools that weren't compared with the unmatched jobs yet
+	views      map[uint64]view
+	lookups    []lookup              // to come
+	suspects   map[suspect]time.Time // repositories to compare with GitHub, and when
 }
 
 func newSpace(key spaceKey, k *JobTracker) *space {
-	return &space{
+	s := &space{
 		spaceKey: key, tracker: k, members: map[string]*pool{}, index: map[asked]candidates{}, held: map[jobKey]*pool{}, tidyAt: 10_000,
-		unmatched: map[jobKey]unmatchedJob{}, changed: map[*pool]bool{}, views: map[uint64]view{}, suspects: map[suspect]time.Time{},
+		changed: map[*pool]bool{}, views: map[uint64]view{}, suspects: map[suspect]time.Time{},
 	}
+	s.beginUnmatched()
+	return s
 }
 
 // key names the space at workers.
@@ -84,6 +91,7 @@ func (s *space) place(p *pool, next candidate, now time.Time) {
 	next.pool, next.placed = p, placed
 	p.now = &next
 	s.members[p.key.Name] = p
+	s.entries.note(p.ledger.Len(), &s.tracker.entries)
 	s.list(p.now, true)
 	s.claim(p, now)
 	if len(s.unmatched) > 0 {
@@ -101,6 +109,9 @@ func (s *space) takeOut(p *pool) {
 		}
 		return true
 	})
+	if s.members[p.key.Name] == p {
+		s.entries.note(-p.ledger.Len(), &s.tracker.entries)
+	}
 	delete(s.members, p.key.Name)
 	delete(s.changed, p)
 }
@@ -108,19 +119,26 @@ func (s *space) takeOut(p *pool) {
 // drop removes a pool that is gone. What was written down goes with it. The jobs that it had may be for others: a comparison with
 // GitHub finds them.
 func (s *space) drop(p *pool, now time.Time) {
-	for _, repository := range p.ledger.Silent(now.Add(time.Minute), time.Time{}, maxSuspects) {
-		s.suspect(suspect{p.conn, repository}, now)
-	}
+	s.compareAll(p.conn, p.ledger, now)
 	s.takeOut(p)
 	unmeasure(p.key)
 	s.tracker.Meter.Forget(p.key)
 }
 
+// compareAll has the repositories of jobs compared with GitHub.
+func (s *space) compareAll(conn types.NamespacedName, jobs *reservation.Ledger, now time.Time) {
+	for _, repository := range jobs.Silent(now.Add(time.Minute), time.Time{}, maxSuspects) {
+		s.suspect(suspect{conn, repository}, now)
+	}
+}
+
 // restore adds what was written down of a pool: its jobs and its slack, each nil for none.
 func (s *space) restore(p *pool, jobs *reservation.Ledger, slack *reservation.Slack, now time.Time) {
-	if jobs != nil {
+	if jobs != nil && s.hasRoomFor(jobs) {
 		p.ledger.Merge(jobs)
 		s.claim(p, now)
+	} else if jobs != nil {
+		s.compareAll(p.conn, jobs, now)
 	}
 	if slack != nil {
 		p.slack.Merge(slack)

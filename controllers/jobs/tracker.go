@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 const (
@@ -65,6 +67,9 @@ type JobTracker struct {
 	writer  string // names this process
 	workers workers
 
+	entries   atomic.Int64 // of all ledgers
+	unmatched *share.Bytes // of jobs that no pool is for
+
 	placing sync.Mutex // held while a pool is added, moved or removed
 
 	// mu is held to look something up. Whoever holds it waits for nothing.
@@ -80,7 +85,7 @@ type JobTracker struct {
 func NewJobTracker(c Config) *JobTracker {
 	k := &JobTracker{
 		Config: c, writer: string(uuid.NewUUID()), conns: map[string]map[string]*connection{}, spaces: map[string]map[string]*space{},
-		homes: map[types.NamespacedName]*space{}, records: map[types.NamespacedName]*record{},
+		homes: map[types.NamespacedName]*space{}, records: map[types.NamespacedName]*record{}, unmatched: share.NewBytes(UnmatchedMemory, unmatchedEach),
 	}
 	k.workers = newWorkers(k)
 	return k

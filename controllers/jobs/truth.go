@@ -253,6 +253,7 @@ func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 // reconcileAt makes a repository's jobs of a pool those that GitHub lists.
 func (s *space) reconcileAt(p *pool, t reservation.Truth, now time.Time) {
 	before := p.ledger.Counts()
+	t.Jobs = s.fitting(p, t.Jobs)
 	changed := p.ledger.Reconcile(t, now)
 	s.noteCounts(p, before, changed, t.Repository, now)
 	if !changed {

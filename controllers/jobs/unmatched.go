@@ -13,16 +13,37 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/reservation"
+	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// maxUnmatched is how many jobs of a namespace are remembered that no pool is for.
-const maxUnmatched = 2_048
+const (
+	// maxUnmatched is how many jobs of a namespace are remembered that no pool is for.
+	maxUnmatched = 2_048
+	// UnmatchedMemory is how many bytes such jobs take in all namespaces, and unmatchedEach in one: with a hundred labels a job takes 30 kB.
+	UnmatchedMemory, unmatchedEach = 32 << 20, 4 << 20
+	// unmatchedSize is what such a job takes beside its texts, about.
+	unmatchedSize = 512
+)
 
 // unmatchedJob is a job that waits and that no pool is for, as long as this process lives: who makes a pool, or mends one, a minute
 // after its jobs were queued expects it to have them.
 type unmatchedJob struct {
 	update update
 	at     time.Time
+	size   int64
+}
+
+// unmatchedOf returns what is remembered of an update: of what the event tells only what is measured.
+func unmatchedOf(u update, at time.Time) unmatchedJob {
+	size := unmatchedSize + len(u.job.Repository) + len(u.job.Enterprise)
+	for _, label := range u.job.Labels {
+		size += len(label) + 16
+	}
+	if u.news != nil {
+		u.news = &webhook.WorkflowJob{ID: u.news.ID, Workflow: u.news.Workflow, CreatedAt: u.news.CreatedAt}
+		size += len(u.news.Workflow)
+	}
+	return unmatchedJob{update: u, at: at, size: int64(size)}
 }
 
 // keepUnmatched remembers a job that no pool is for while it waits.
@@ -32,7 +53,7 @@ func (s *space) keepUnmatched(u update, now time.Time) {
 		return // those who observe are asked with the others
 	}
 	if u.event.State > reservation.Queued || isHosted(u.job.Labels) {
-		delete(s.unmatched, key)
+		s.removeUnmatched(key)
 		return
 	}
 	if len(s.unmatched) >= maxUnmatched {
@@ -42,8 +63,32 @@ func (s *space) keepUnmatched(u update, now time.Time) {
 		if known {
 			now = before.at
 		}
-		s.unmatched[key] = unmatchedJob{update: u, at: now}
+		s.removeUnmatched(key)
+		if next := unmatchedOf(u, now); s.remembered+next.size <= unmatchedEach && s.memory.Add(next.size) {
+			s.remembered += next.size
+			s.unmatched[key] = next
+		}
 	}
+}
+
+// removeUnmatched forgets a job, if it is remembered.
+func (s *space) removeUnmatched(key jobKey) {
+	size := s.unmatched[key].size
+	delete(s.unmatched, key)
+	s.remembered -= size
+	s.memory.Add(-size)
+}
+
+// beginUnmatched remembers no job that waits for a pool, from the beginning or because other namespaces need the room.
+func (s *space) beginUnmatched() {
+	s.unmatched, s.remembered = map[jobKey]unmatchedJob{}, 0
+	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // it is called under a lock
+}
+
+func (s *space) loseUnmatched() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginUnmatched()
 }
 
 // isHosted reports whether a job asks for one of GitHub's own runners, of which there may be any number:
@@ -59,7 +104,7 @@ func isHosted(labels []string) bool {
 func (s *space) forgetUnmatched(now time.Time) {
 	for key, u := range s.unmatched {
 		if now.Sub(u.at) >= v1alpha1.DefaultHoldFor {
-			delete(s.unmatched, key)
+			s.removeUnmatched(key)
 		}
 	}
 }

@@ -317,7 +317,7 @@ func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 	t.Cleanup(network.CloseIdleConnections)
 	proxy := promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
-		r.URL.Host, r.Host = to.Host, to.Host
+		r.URL.Host, r.Host = to.Host, r.URL.Host // its answers name the host that was asked for
 		return network.RoundTrip(r)
 	})
 	own, err := scaleset.NewClient(github.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "nothing"}, github.Options{Transport: proxy})

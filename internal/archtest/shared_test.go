@@ -23,7 +23,7 @@ var sharedTypes = map[string][]string{
 	"golang.org/x/sync/semaphore":     {"Weighted"},
 	"golang.org/x/time/rate":          {"Limiter"},
 	"k8s.io/client-go/util/workqueue": {},
-	module + "internal/share":         {"Map"},
+	module + "internal/share":         {"Map", "Bytes"},
 	module + "internal/turns":         {"Limiter"},
 	module + "internal/fairqueue":     {},
 }

@@ -5,6 +5,7 @@ package github
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/corral-dev/corral/internal/share"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -28,6 +30,8 @@ type Bounds struct {
 	Values int
 	// Text is the most bytes of each string; maxText if 0.
 	Text int
+	// Times is how many times its own size a text takes while it is decoded; timesDecoded if 0.
+	Times int
 }
 
 const (
@@ -192,7 +196,9 @@ func (s *scanner) next() {
 type boundedBody struct {
 	io.ReadCloser
 	scanner scanner
-	closed  func(error) // told once whether it was too large
+	hold    *share.Hold
+	cancel  context.CancelFunc // ends the request
+	closed  func(error)        // told once whether it was too large
 }
 
 // Read reads up to the bounds.
@@ -200,6 +206,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if large := b.scanner.scan(p[:n]); large != nil {
 		return 0, large
+	}
+	if !b.hold.Add(int64(n * cmp.Or(b.scanner.Times, timesDecoded))) {
+		return 0, ErrCrowded
 	}
 	return n, err
 }
@@ -210,7 +219,10 @@ func (b *boundedBody) Close() error {
 		b.closed(b.scanner.err)
 		b.closed = nil
 	}
-	return b.ReadCloser.Close()
+	err := b.ReadCloser.Close()
+	b.hold.Leave()
+	b.cancel()
+	return err
 }
 
 const (

@@ -30,6 +30,8 @@ type Options struct {
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
+	memory   *memory                                                         // what answers may take
+	tenant   string                                                          // the connection's namespace
 	clock    *clock.Clock                                                    // GitHub's, ahead of Now
 	answered func(class string, status int, header http.Header, fault error) // nil for nobody
 	refused  func()                                                          // nil for nobody
@@ -50,6 +52,9 @@ func (o Options) WithDefaults(parallel int) Options {
 
 // For returns the options with the network of credentials, which reaches only the connection's servers. GitHub's clock is read from the answers that come by it.
 func (o Options) For(creds Credentials) Options {
+	if o.memory == nil {
+		o.memory = newMemory()
+	}
 	if o.clock == nil {
 		o.clock = clock.New(o.Now, o.Now, nil)
 	}

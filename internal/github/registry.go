@@ -19,7 +19,8 @@ type Connections struct {
 	// Report is called after each answer of GitHub with how far its clock is ahead, as a clock.Report with the connection's key.
 	Report func(key string, ahead time.Duration, crossed bool)
 
-	now func() time.Time
+	now    func() time.Time
+	memory *memory
 
 	mu        sync.Mutex
 	byKey     map[string]connection
@@ -46,7 +47,7 @@ type drop struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
+	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, memory: newMemory(), byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
 }
 
 // Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.

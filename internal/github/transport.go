@@ -18,12 +18,16 @@ import (
 // dialTimeout bounds the making of a connection: GitHub is up in milliseconds or not at all.
 const dialTimeout = 5 * time.Second
 
+// maxHeaders is the most bytes of an answer's headers. GitHub's have some 4 kB.
+const maxHeaders = 64 << 10
+
 // NewTransport returns the network as clients of GitHub use it: proxies from the
 // environment, many connections per host, and dead HTTP/2 connections noticed.
 func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSHandshakeTimeout = dialTimeout
+	t.MaxResponseHeaderBytes = maxHeaders
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
 	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
@@ -36,17 +40,23 @@ type Meter struct {
 	Latencies *prometheus.HistogramVec
 }
 
-// Send sends a request of a class and counts it. An answer beyond its bounds fails to be read, with TooLarge.
+// Send sends a request of a class and counts it. An answer beyond its bounds fails to be read, with TooLarge, and
+// one that has to make room for others with ErrCrowded. It counts until its body is closed.
 func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (*http.Response, error) {
 	begun := time.Now()
-	resp, err := o.Transport.RoundTrip(req)
+	ctx, cancel := context.WithCancel(req.Context())
+	resp, err := o.Transport.RoundTrip(req.WithContext(ctx))
 	m.Latencies.WithLabelValues(class).Observe(time.Since(begun).Seconds())
 	if err != nil {
 		m.Requests.WithLabelValues(class, "error").Inc()
+		cancel()
 		return nil, err
 	}
 	m.Requests.WithLabelValues(class, strconv.Itoa(resp.StatusCode)).Inc()
-	body := &boundedBody{ReadCloser: resp.Body, scanner: scanner{Bounds: bounds}, closed: func(large error) { o.NoteSize(class, resp.StatusCode, large) }}
+	body := &boundedBody{
+		ReadCloser: resp.Body, scanner: scanner{Bounds: bounds}, hold: o.memory.answers.Hold(o.tenant, cancel), cancel: cancel,
+		closed: func(large error) { o.NoteSize(class, resp.StatusCode, large) },
+	}
 	body.scanner.limit(int(resp.ContentLength), bounds.Bytes, &whole, unitBytes)
 	resp.Body = body
 	return resp, nil

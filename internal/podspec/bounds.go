@@ -16,6 +16,9 @@ const (
 	maxVolumes       = 128
 )
 
+// Fits reports whether a pool may have a template of that size.
+func Fits(template []byte) bool { return checkSize(template) == nil }
+
 // checkSize refuses templates that are too large, before anything is done with them.
 func checkSize(template []byte) error {
 	if len(template) > maxTemplateBytes {

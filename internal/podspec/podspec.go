@@ -26,6 +26,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -252,11 +253,41 @@ func Trim(obj any) (any, error) {
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Containers: memoryLimits(pod.Spec.Containers), Resources: pod.Spec.Resources},
 		Status: corev1.PodStatus{
-			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
-			Conditions: pod.Status.Conditions, ContainerStatuses: trimStatuses(pod.Status.ContainerStatuses),
+			Phase: pod.Status.Phase, Reason: short(pod.Status.Reason), Message: short(pod.Status.Message),
+			Conditions: trimConditions(pod.Status.Conditions), ContainerStatuses: trimStatuses(pod.Status.ContainerStatuses),
 			InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses),
 		},
 	}, nil
+}
+
+// maxMessage is the most bytes of a text of a pod's status that are read, as kubelets write it. Others may write longer ones.
+const maxMessage = 4 << 10
+
+func short(text string) string { return wording.Truncate(text, maxMessage) }
+
+// trimConditions leaves the conditions that are read.
+func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	var trimmed []corev1.PodCondition
+	for _, c := range conditions {
+		if c.Type == corev1.PodScheduled || c.Type == corev1.DisruptionTarget {
+			c.Reason, c.Message = short(c.Reason), short(c.Message)
+			trimmed = append(trimmed, c)
+		}
+	}
+	return trimmed
+}
+
+// trimState bounds what is told of a container's state: of a message its end counts, as it is that of a log.
+func trimState(state corev1.ContainerState) corev1.ContainerState {
+	if w := state.Waiting; w != nil {
+		state.Waiting = &corev1.ContainerStateWaiting{Reason: short(w.Reason), Message: short(w.Message)}
+	}
+	if t := state.Terminated; t != nil {
+		bounded := *t
+		bounded.Reason, bounded.ContainerID, bounded.Message = short(t.Reason), short(t.ContainerID), wording.TruncateStart(t.Message, maxMessage)
+		state.Terminated = &bounded
+	}
+	return state
 }
 
 // memoryLimits leaves of the containers the runner's, with its limit of memory: without one, running out of memory is the node's fault.
@@ -277,9 +308,9 @@ func memoryLimits(containers []corev1.Container) []corev1.Container {
 func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	trimmed := make([]corev1.ContainerStatus, 0, len(statuses))
 	for _, s := range statuses {
-		kept := corev1.ContainerStatus{Name: s.Name, State: s.State}
+		kept := corev1.ContainerStatus{Name: s.Name, State: trimState(s.State)}
 		if s.Name == v1alpha1.RunnerContainerName {
-			kept.LastTerminationState = s.LastTerminationState // a persistent one runs again
+			kept.LastTerminationState = trimState(s.LastTerminationState) // a persistent one runs again
 		}
 		trimmed = append(trimmed, kept)
 	}

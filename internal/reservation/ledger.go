@@ -153,6 +153,12 @@ func (l *Ledger) Record(e Event, now time.Time) bool {
 	return true
 }
 
+// Refuse counts a job that there was no room for elsewhere.
+func (l *Ledger) Refuse() { l.dropped++ }
+
+// Len returns how many jobs are known, those that ended included.
+func (l *Ledger) Len() int { return len(l.jobs) }
+
 // put enters a job. A runner has one job at a time: of two that are told to run on it, the older, by its id, is taken for over.
 func (l *Ledger) put(id int64, j job) {
 	l.Drop(id)
@@ -241,10 +247,13 @@ func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 
 // bound forgets the jobs that ended first when there are too many. It does so in steps, so that not each event costs a look at all.
 func (l *Ledger) bound() {
-	const step = MaxDone / 8
-	if l.count[Done]+l.count[Elsewhere] <= MaxDone {
-		return
+	if l.count[Done]+l.count[Elsewhere] > MaxDone {
+		l.ForgetEnded(MaxDone - MaxDone/8)
 	}
+}
+
+// ForgetEnded forgets the jobs that ended first, so that some are left.
+func (l *Ledger) ForgetEnded(left int) {
 	type ended struct {
 		id   int64
 		news uint32
@@ -256,7 +265,7 @@ func (l *Ledger) bound() {
 		}
 	}
 	slices.SortFunc(all, func(a, b ended) int { return cmp.Or(cmp.Compare(a.news, b.news), cmp.Compare(a.id, b.id)) })
-	for _, e := range all[:len(all)-MaxDone+step] {
+	for _, e := range all[:max(0, len(all)-left)] {
 		l.Drop(e.id)
 	}
 }

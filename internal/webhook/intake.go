@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,98 +27,39 @@ var errCrowded = errors.New("too many bytes from this address")
 
 // intake bounds the bytes of bodies in memory. Bodies that nothing shows to be GitHub's yet hold nothing that GitHub's need: once there are
 // too many bytes, the address that sent the most of them loses the largest body that it sends.
-type intake struct {
-	mu       sync.Mutex
-	bytes    int64
-	of       map[netip.Prefix]int64
-	arriving map[*arrival]struct{} // bodies that are not verified
-}
+type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is read. Its deadline demands progress.
 type arrival struct {
 	io.Reader
-	of       *intake
-	source   netip.Prefix
+	*share.Hold
 	began    time.Time
 	grace    time.Duration            // before bodyRate counts
 	deadline func(at time.Time) error // sets when the next byte must have arrived
-	bytes    int64
-	crowded  bool
+	read     int64
 }
 
-func newIntake() *intake {
-	return &intake{of: map[netip.Prefix]int64{}, arriving: map[*arrival]struct{}{}}
-}
+func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes)} }
 
-// begin has a body read, of which verified or leave is to be called.
+// begin has a body read, of which Leave is to be called.
 func (i *intake) begin(d *delivery, deadline func(time.Time) error) *arrival {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	a := &arrival{Reader: d.Body, of: i, source: d.source, began: time.Now(), grace: smallWithin, deadline: deadline}
-	if d.suspect || len(i.arriving) > smallSlots/2 {
+	a := &arrival{Reader: d.Body, began: time.Now(), grace: smallWithin, deadline: deadline}
+	a.Hold = i.bytes.Hold(d.source.String(), func() { _ = deadline(time.Unix(1, 0)) }) // it waits for no more bytes
+	if d.suspect || i.bytes.Open() > smallSlots/2 {
 		a.grace = crowdedWithin
 	}
-	i.arriving[a] = struct{}{}
 	return a
 }
 
 // Read fails if the body arrives too slowly, or has to make room.
 func (a *arrival) Read(p []byte) (int, error) {
-	_ = a.deadline(a.began.Add(min(largeWithin, a.grace+time.Duration(a.bytes)*time.Second/bodyRate)))
+	_ = a.deadline(a.began.Add(min(largeWithin, a.grace+time.Duration(a.read)*time.Second/bodyRate)))
 	n, err := a.Reader.Read(p)
-	if !a.of.add(a, int64(n)) {
+	a.read += int64(n)
+	if !a.Add(int64(n)) {
 		return 0, errCrowded
 	}
 	return n, err
-}
-
-// add counts bytes that arrived. It returns false if the body was to make room.
-func (i *intake) add(a *arrival, n int64) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !a.crowded {
-		i.count(a, n)
-	}
-	if i.bytes > IntakeBytes {
-		largest := a
-		for other := range i.arriving {
-			if i.of[other.source] > i.of[largest.source] || other.source == largest.source && other.bytes > largest.bytes {
-				largest = other
-			}
-		}
-		largest.crowded = true
-		i.drop(largest)
-		_ = largest.deadline(time.Unix(1, 0)) // it waits for no more bytes
-	}
-	return !a.crowded
-}
-
-// count adds to the bytes of a body.
-func (i *intake) count(a *arrival, n int64) {
-	a.bytes += n
-	i.bytes += n
-	if i.of[a.source] += n; i.of[a.source] == 0 {
-		delete(i.of, a.source)
-	}
-}
-
-func (i *intake) drop(a *arrival) {
-	i.count(a, -a.bytes)
-	delete(i.arriving, a)
-}
-
-// verified keeps a body that is GitHub's until leave.
-func (a *arrival) verified() {
-	a.of.mu.Lock()
-	defer a.of.mu.Unlock()
-	delete(a.of.arriving, a)
-}
-
-// leave ends the part that a body has of the memory.
-func (a *arrival) leave() {
-	a.of.mu.Lock()
-	defer a.of.mu.Unlock()
-	a.of.drop(a)
 }
 
 // doors is a listener whose connections are bounded. One address has a quarter of them at most. Once all are taken, the address with the most

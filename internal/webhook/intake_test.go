@@ -60,25 +60,22 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	}
 	github := begin("203.0.113.1")
 	signed := begin("198.51.100.9")
-	signed.verified()
+	signed.Keep(IntakeBytes)
 	var garbage []*arrival
 	for n := range 30 { // each address sends as much as it may
 		a := begin(fmt.Sprintf("198.51.100.%d", n))
 		garbage = append(garbage, a)
-		i.add(a, MaxBody)
-		if !i.add(github, 100<<10) || !i.add(signed, 100<<10) {
+		a.Add(MaxBody)
+		if !github.Add(100<<10) || !signed.Add(100<<10) {
 			t.Fatalf("after %d addresses, GitHub's body made room", n)
-		}
-		if i.bytes > IntakeBytes {
-			t.Fatalf("%d bytes are kept", i.bytes)
 		}
 	}
 	var crowded, cuts int
 	for _, a := range garbage {
-		if a.crowded {
+		if !a.Add(0) {
 			crowded++
 		}
-		a.leave()
+		a.Leave()
 	}
 	for _, n := range cut {
 		cuts += n
@@ -86,10 +83,10 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	if most := int(IntakeBytes / MaxBody); crowded < 30-most || cuts != crowded || cut["203.0.113.1"] > 0 {
 		t.Errorf("%d of 30 bodies made room, and %d are waited for no more", crowded, cuts)
 	}
-	github.leave()
-	signed.leave()
-	if i.bytes != 0 || len(i.of) != 0 || len(i.arriving) != 0 {
-		t.Errorf("%d bytes are left of %d addresses", i.bytes, len(i.of))
+	github.Leave()
+	signed.Leave()
+	if n := i.bytes.Open(); n != 0 {
+		t.Errorf("%d bodies are left", n)
 	}
 }
 
@@ -103,8 +100,9 @@ func TestABodyHasToMakeProgress(t *testing.T) {
 		began := time.Now()
 		for received, want := range []float64{2, 3, 4, 5, 6, 7, 8, 8, 8} {
 			if received > 0 {
-				_, err := io.ReadFull(a.Reader, make([]byte, bodyRate))
-				if err != nil || !i.add(a, bodyRate) {
+				n, err := io.ReadFull(a.Reader, make([]byte, bodyRate))
+				a.read += int64(n)
+				if err != nil || !a.Add(bodyRate) {
 					t.Fatal(err)
 				}
 			}

@@ -188,7 +188,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	}
 	// A recorder in tests has no deadlines, and needs none.
 	arrival := s.intake.begin(d, http.NewResponseController(w).SetReadDeadline)
-	defer arrival.leave()
+	defer arrival.Leave()
 	body, a := s.read(d, arrival)
 	if a.status != 0 {
 		s.noteWrong(d, a)

@@ -171,16 +171,24 @@ func TestAListingHasAnEnd(t *testing.T) {
 
 func TestWhatIsSharedIsBoundedByItsSize(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	var s shared[[]string]
-	value := []string{strings.Repeat("x", mostSharedBytes/4)}
+	s := shared[[]string]{options: github.Options{}.WithDefaults(1).For(github.Credentials{})}
+	value := []string{strings.Repeat("x", github.KeptMemory/16)}
+	there := func() (n int) {
+		for i := range 7 {
+			if _, ok := s.fresh(fmt.Sprint(i), now, time.Minute); ok {
+				n++
+			}
+		}
+		return n
+	}
 	for i := range 20 {
-		s.put(fmt.Sprint(i%7), timed[[]string]{value: value, at: now})
-		if s.size > mostSharedBytes || len(s.kept) > 3 || len(s.kept) == 0 {
-			t.Fatalf("%d lists of %d bytes are kept", len(s.kept), s.size)
+		s.put(fmt.Sprint(i%7), value, now)
+		if n := there(); n > 4 || n == 0 {
+			t.Fatalf("%d lists are kept", n)
 		}
 	}
-	s.put("later", timed[[]string]{at: now.Add(sharedLife + time.Second)})
-	if len(s.kept) != 1 || s.size > 100 {
-		t.Errorf("%d lists of %d bytes are kept after their time", len(s.kept), s.size)
+	s.put("later", nil, now.Add(sharedLife+time.Second))
+	if len(s.kept) != 1 {
+		t.Errorf("%d lists are kept after their time", len(s.kept))
 	}
 }

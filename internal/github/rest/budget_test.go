@@ -368,12 +368,36 @@ func TestALateAnswerEndsThePause(t *testing.T) {
 
 func TestKeptAnswersAreBounded(t *testing.T) {
 	var a answers
-	for i := range 100 {
-		a.put(&answer{key: strconv.Itoa(i), tag: "t", body: make([]byte, 200_000)})
+	o := github.Options{}.WithDefaults(1).For(github.Credentials{})
+	put := func(key, tag string, size int) {
+		a.put(&answer{key: key, tag: tag, size: size, body: github.Keep(o, make([]byte, size), size)})
 	}
-	a.put(&answer{key: "huge", tag: "t", body: make([]byte, mostKeptOne+1)})
-	a.put(&answer{key: "99", tag: "new", body: make([]byte, 10)})
-	if a.size > mostKept || a.size < mostKept/2 || a.get("0") != nil || a.get("huge") != nil || a.get("99").tag != "new" || a.order.Len() != len(a.byKey) {
+	tagOf := func(key string) string {
+		x, body := a.get(key)
+		if x == nil || len(body) != x.size {
+			return ""
+		}
+		return x.tag
+	}
+	for i := range 100 {
+		put(strconv.Itoa(i), "t", 200_000)
+	}
+	put("huge", "t", mostKeptOne+1)
+	put("99", "new", 10)
+	if a.size > mostKept || a.size < mostKept/2 || tagOf("0") != "" || tagOf("huge") != "" || tagOf("99") != "new" || a.order.Len() != len(a.byKey) {
 		t.Errorf("%d bytes in %d answers", a.size, a.order.Len())
+	}
+	// Other connections of the namespace need the room.
+	for range 100 {
+		github.Keep(o, "", 100_000)
+	}
+	gone := 0
+	for i := range 99 {
+		if _, known := a.byKey[strconv.Itoa(i)]; known && tagOf(strconv.Itoa(i)) == "" {
+			gone++
+		}
+	}
+	if gone == 0 || a.order.Len() != len(a.byKey) {
+		t.Errorf("%d answers made room", gone)
 	}
 }

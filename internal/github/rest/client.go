@@ -117,6 +117,8 @@ func newClient(connection string, creds github.Credentials, o github.Options, pl
 	}
 	o = o.WithDefaults(turns.First).For(creds)
 	c := &Client{creds: creds, target: target, options: o, gate: github.NewGate(o), payloads: places}
+	c.runners.options, c.groups.options, c.visible.options = o, o, o
+	c.repos.options, c.jobs.options, c.releases.options = o, o, o
 	if c.regular, err = c.identity(connection); err != nil {
 		return nil, err
 	}

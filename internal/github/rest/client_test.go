@@ -259,7 +259,7 @@ func TestManyListAtOnceAndGitHubIsAskedOnce(t *testing.T) {
 // Who asks for a list that takes longer than it may be old gets it the next time.
 func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
-	var s shared[int]
+	s := shared[int]{options: github.Options{}.WithDefaults(1).For(github.Credentials{})}
 	fetched := 0
 	for range 2 {
 		got := must[int](t)(s.get(t.Context(), c.Now, "", time.Minute, func(context.Context) (int, error) {
@@ -823,14 +823,14 @@ func TestARunnerIsFoundByNameAmongAll(t *testing.T) {
 
 func TestWhatIsSharedIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	var s shared[int]
+	s := shared[int]{options: github.Options{}.WithDefaults(1).For(github.Credentials{})}
 	for i := range 3 * mostShared {
-		s.put(fmt.Sprint(i), timed[int]{at: now})
+		s.put(fmt.Sprint(i), i, now)
 	}
 	if n := len(s.kept); n > mostShared {
 		t.Errorf("%d lists are kept", n)
 	}
-	s.put("later", timed[int]{at: now.Add(sharedLife + time.Second)})
+	s.put("later", 0, now.Add(sharedLife+time.Second))
 	if n := len(s.kept); n != 1 {
 		t.Errorf("%d lists are kept after their time", n)
 	}

@@ -13,28 +13,26 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// mostShared bounds how many answers of one kind are kept for others, mostSharedBytes their size, and sharedLife for how long at
-// most.
+// mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at most. Their size is bounded for all connections
+// of a namespace together.
 const (
-	mostShared      = 1000
-	mostSharedBytes = 2 * mostListed
-	sharedLife      = 10 * time.Minute
+	mostShared = 1000
+	sharedLife = 10 * time.Minute
 )
 
 // shared keeps answers for all who ask for the same within a time, and lets those who ask at once
-// wait for one. The zero value is ready for use.
+// wait for one.
 type shared[T any] struct {
+	options github.Options
 	flights singleflight.Group
 
 	mu   sync.Mutex
 	kept map[string]timed[T]
-	size int // of all
 }
 
 type timed[T any] struct {
-	value T
+	value *github.Kept[T]
 	at    time.Time // when it was there: a listing may take longer than it is shared for
-	size  int       // in bytes
 }
 
 // get returns what fetch returned no longer than maxAge ago, or does so now.
@@ -49,7 +47,7 @@ func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, m
 		}
 		value, err := fetch(context.WithoutCancel(ctx))
 		if err == nil {
-			s.put(key, timed[T]{value: value, at: now()})
+			s.put(key, value, now())
 		}
 		return value, err
 	})
@@ -65,27 +63,29 @@ func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, m
 	}
 }
 
-func (s *shared[T]) fresh(key string, now time.Time, maxAge time.Duration) (T, bool) {
+func (s *shared[T]) fresh(key string, now time.Time, maxAge time.Duration) (value T, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, ok := s.kept[key]
-	return t.value, ok && now.Sub(t.at) <= maxAge
+	if ok = ok && now.Sub(t.at) <= maxAge; ok {
+		value, ok = t.value.Get()
+	}
+	return value, ok
 }
 
-func (s *shared[T]) put(key string, t timed[T]) {
+func (s *shared[T]) put(key string, value T, at time.Time) {
+	size, _ := github.Fit(&value) // it fits
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil {
 		s.kept = map[string]timed[T]{}
 	}
-	t.size, _ = github.Fit(&t.value) // it fits
-	s.size += t.size
 	for other, known := range s.kept {
-		isMuch := len(s.kept) >= mostShared || s.size > mostSharedBytes // then any goes: it is asked for again
-		if other == key || isMuch || t.at.Sub(known.at) > sharedLife {
+		isMuch := len(s.kept) >= mostShared // then any goes: it is asked for again
+		if other == key || isMuch || at.Sub(known.at) > sharedLife {
+			known.value.Leave()
 			delete(s.kept, other)
-			s.size -= known.size
 		}
 	}
-	s.kept[key] = t
+	s.kept[key] = timed[T]{github.Keep(s.options, value, size), at}
 }

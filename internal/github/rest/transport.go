@@ -67,7 +67,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Header.Set("Authorization", "Bearer "+x.token)
 	}
 	key := out.URL.String()
-	known := t.kept.get(key)
+	known, body := t.kept.get(key)
 	mayKeep := x.kind.keep && req.Method == http.MethodGet
 	if known != nil && mayKeep {
 		out.Header.Set("If-None-Match", known.tag)
@@ -82,7 +82,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.budget.note(x.kind, resp.Header)
 	if resp.StatusCode == http.StatusNotModified && known != nil {
-		return known.again(req, resp), nil
+		return known.again(req, resp, body), nil
 	}
 	if mayKeep && resp.StatusCode == http.StatusOK {
 		return t.keep(key, resp)
@@ -101,7 +101,8 @@ func (t *transport) keep(key string, resp *http.Response) (*http.Response, error
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	t.kept.put(&answer{key: key, tag: tag, header: resp.Header.Clone(), body: body})
+	header := resp.Header.Clone()
+	t.kept.put(&answer{key: key, tag: tag, header: header, size: len(body), body: github.Keep(t.options, body, len(body)+sizeOf(header))})
 	return resp, nil
 }
 
@@ -109,15 +110,24 @@ func (t *transport) keep(key string, resp *http.Response) (*http.Response, error
 type answer struct {
 	key, tag string
 	header   http.Header
-	body     []byte
+	body     *github.Kept[[]byte]
+	size     int
+}
+
+// sizeOf returns how many bytes a header takes.
+func sizeOf(header http.Header) (size int) {
+	for name, values := range header {
+		size += len(name) + len(strings.Join(values, ""))
+	}
+	return size
 }
 
 // again gives the answer in place of one that says that it didn't change.
-func (a *answer) again(req *http.Request, unchanged *http.Response) *http.Response {
+func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte) *http.Response {
 	unchanged.Body.Close()
 	return &http.Response{
 		Status: "200 OK", StatusCode: http.StatusOK, Proto: unchanged.Proto, ProtoMajor: unchanged.ProtoMajor, ProtoMinor: unchanged.ProtoMinor,
-		Header: a.header.Clone(), Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req,
+		Header: a.header.Clone(), Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
 	}
 }
 
@@ -129,15 +139,21 @@ type answers struct {
 	size  int
 }
 
-func (a *answers) get(key string) *answer {
+func (a *answers) get(key string) (*answer, []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.byKey[key]
 	if e == nil {
-		return nil
+		return nil, nil
+	}
+	x := e.Value.(*answer)
+	body, isThere := x.body.Get()
+	if !isThere { // others needed the room
+		a.drop(e)
+		return nil, nil
 	}
 	a.order.MoveToFront(e)
-	return e.Value.(*answer)
+	return x, body
 }
 
 func (a *answers) put(x *answer) {
@@ -147,11 +163,12 @@ func (a *answers) put(x *answer) {
 		a.byKey = map[string]*list.Element{}
 	}
 	a.drop(a.byKey[x.key])
-	if len(x.body) > mostKeptOne {
+	if x.size > mostKeptOne {
+		x.body.Leave()
 		return
 	}
 	a.byKey[x.key] = a.order.PushFront(x)
-	a.size += len(x.body)
+	a.size += x.size
 	for a.size > mostKept {
 		a.drop(a.order.Back())
 	}
@@ -162,6 +179,7 @@ func (a *answers) drop(e *list.Element) {
 		return
 	}
 	x := a.order.Remove(e).(*answer)
-	a.size -= len(x.body)
+	a.size -= x.size
+	x.body.Leave()
 	delete(a.byKey, x.key)
 }

@@ -105,7 +105,7 @@ func TestEventsWithLongNamesAreLeftOut(t *testing.T) {
 
 // Names of runners that come and come take no more memory than those of many pools.
 func TestASnapshotRemembersSoManyRunners(t *testing.T) {
-	o := newObservation()
+	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)
 	for i := range 3 * mostRunners / 100 {
 		m := &message{}
 		for j := range 100 {
@@ -164,6 +164,103 @@ func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if trouble, yes := known.Trouble("ci/acme"); yes || l.Snapshot().State != Listening {
 			t.Errorf("it isn't over: %+v, %s", trouble, l.Snapshot().State)
+		}
+	})
+}
+
+// stuckRecorder records nothing.
+type stuckRecorder struct{}
+
+func (stuckRecorder) RecordJobs(ctx context.Context, _ []JobEvent) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Messages whose events wait to be recorded are bounded for all sessions of a namespace. Further ones are left in the queue, until there is room.
+func TestMessagesThatWaitAreBoundedForAllSessions(t *testing.T) {
+	_, c := memoryClient(t, githubsim.Options{})
+	large := &message{}
+	for i := range 4 * fullMessage {
+		large.events = append(large.events, JobEvent{Type: JobStarted, RunnerName: fmt.Sprint("r", i), Name: strings.Repeat("x", 1024), Workflow: strings.Repeat("x", 1024)})
+	}
+	size := int64(0)
+	for _, e := range large.events {
+		size += e.size()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	taken := int64(0)
+	var loops []*sessionLoop
+	for range 10 {
+		a := newSessionLoop(NewListener(Config{Client: c, Owner: owner, Recorder: stuckRecorder{}, Held: func() bool { return false }}), nil)
+		loops = append(loops, a)
+		recording, stop := context.WithCancel(ctx)
+		a.stop = stop
+		go a.recorder.run(recording)
+		for n := range maxAhead {
+			m := *large
+			m.id = n + 1
+			if err := a.handle(ctx, &m); err != nil {
+				t.Fatal(err)
+			}
+			if !a.isBlocked {
+				taken++
+			} else if a.cursor != n || a.ahead != n {
+				t.Fatalf("a message that is left in the queue moves the cursor to %d, and %d are ahead", a.cursor, a.ahead)
+			} else {
+				break
+			}
+		}
+	}
+	if taken*size > github.AnswerMemory/8 || (taken+1)*size < github.AnswerMemory/8 {
+		t.Errorf("%d messages of %d bytes wait", taken, size)
+	}
+	last := loops[len(loops)-1]
+	if err := last.handle(ctx, &message{id: 1, statistics: &Statistics{AssignedJobs: 7}}); err != nil || last.isBlocked || last.seen.jobs() != 7 {
+		t.Errorf("a message without events is left in the queue: %v", err)
+	}
+	for _, a := range loops {
+		a.end(ctx)
+		a.seen.end()
+	}
+	if h, ok := c.options.Retain(github.AnswerMemory / 8); !ok {
+		t.Error("what sessions had that ended still waits")
+	} else {
+		h.Leave()
+	}
+}
+
+// The last events of runners take a bounded number of bytes for all sessions of a namespace. A listener that has to make room forgets them.
+func TestSnapshotsAreBoundedForAllSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep := github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep
+		var all []*observation
+		event := func(i int) JobEvent {
+			return JobEvent{Type: JobStarted, RunnerName: fmt.Sprint(i, strings.Repeat("r", 200)), Name: strings.Repeat("x", 1024), Workflow: strings.Repeat("x", 1024)}
+		}
+		for range 5 {
+			o := newObservation(keep)
+			all = append(all, o)
+			for i := range 3000 {
+				o.add(&message{events: []JobEvent{event(i)}}, time.Now())
+				synctest.Wait()
+			}
+		}
+		small := newObservation(keep)
+		small.add(&message{events: []JobEvent{event(1)}}, time.Now())
+		total := int64(0)
+		for _, o := range append(all, small) {
+			for _, e := range o.get().Started {
+				total += e.size()
+			}
+		}
+		if total > github.KeptMemory/4 || total < github.KeptMemory/8 || len(small.get().Started) != 1 {
+			t.Errorf("%d bytes are remembered, and %d of a small pool", total, len(small.get().Started))
+		}
+		for _, o := range all {
+			o.retain(func(string) bool { return false })
+			o.end()
+			o.retain(func(string) bool { return false })
 		}
 	})
 }

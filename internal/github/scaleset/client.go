@@ -238,6 +238,7 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 
 // observe runs an operation and types its error by what GitHub answered.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
+	defer x.close()
 	if err := op(withExchange(ctx, x), client); err != nil {
 		return newError(doing, x, err, c.options.Theirs())
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	official "github.com/actions/scaleset"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 // EventType is what happened to a job.
@@ -97,6 +99,12 @@ func durable(events []JobEvent) []JobEvent {
 		}
 	}
 	return kept
+}
+
+// size returns about how many bytes the event takes.
+func (e JobEvent) size() int64 {
+	size, _ := github.Fit(&e) // it fits
+	return int64(size)
 }
 
 // IsAbout says whether the event is about the runner with a registration's id: names come

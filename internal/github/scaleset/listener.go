@@ -67,6 +67,9 @@ type Earlier struct {
 // SessionLife is how long a session that nobody polls is taken to be open: 60 to 92 s were measured.
 const SessionLife = 120 * time.Second
 
+// SessionMemory is about what a session takes while it waits for messages, in bytes.
+const SessionMemory = 100 << 10
+
 // Listener keeps a message session of one scale set open, whatever happens: it reads
 // messages ahead, has their events made durable, acknowledges them in order, and
 // knows the newest statistics, also while it is refused a session.
@@ -110,7 +113,7 @@ func NewListener(config Config) *Listener {
 		config.OwnerGone = func(string) bool { return false }
 	}
 	l := &Listener{
-		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(),
+		config: config, log: config.Log.With("scaleSetID", config.SetID), seen: newObservation(config.Client.options.Keep),
 		announced: make(chan struct{}, 1), backoff: config.Pace.Backoff, earlier: config.Earlier,
 	}
 	l.capacity.Store(-1) // not announced yet
@@ -145,6 +148,7 @@ func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(kee
 // Run holds sessions, one after the other, until ctx ends; then it closes the session
 // within Pace.Close and returns. No error ends it. It may be called once.
 func (l *Listener) Run(ctx context.Context) {
+	defer l.seen.end()
 	for ctx.Err() == nil {
 		opened, err := l.hold(ctx)
 		if ctx.Err() != nil {

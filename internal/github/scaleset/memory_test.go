@@ -78,7 +78,7 @@ func inUse() uint64 {
 }
 
 func TestIdleSessionsAreSmall(t *testing.T) {
-	const sessions, most = 200, 100 << 10
+	const sessions, most = 200, SessionMemory
 	url := githubElsewhere(t)
 	network := github.NewTransport()
 	t.Cleanup(network.CloseIdleConnections)

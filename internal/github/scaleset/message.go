@@ -22,8 +22,8 @@ const (
 )
 
 var (
-	// messageBounds are those of a message, whose events are one string.
-	messageBounds = github.Bounds{Bytes: 2 << 20, List: 100, Values: 1_000, Text: 2 << 20}
+	// messageBounds are those of a message, whose events are one string: they are decoded twice.
+	messageBounds = github.Bounds{Bytes: 2 << 20, List: 100, Values: 1_000, Text: 2 << 20, Times: 6}
 	// eventBounds are those of its events. GitHub puts fullMessage into one at most, which are some 50 kB. Each may have a hundred labels.
 	eventBounds = github.Bounds{Bytes: 2 << 20, List: 4 * fullMessage, Inner: 100, Values: 4 * fullMessage * 102}
 )

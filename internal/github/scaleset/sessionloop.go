@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 // maxAhead bounds how many messages are read before the first of them is acknowledged.
@@ -26,6 +27,7 @@ type sessionLoop struct {
 	polledCapacity int       // the capacity of the last poll
 	asked          time.Time // when the last poll began
 	ahead          int       // messages seen and not acknowledged
+	isBlocked      bool      // the last message was left in the queue
 	due            []int     // messages to acknowledge, oldest first
 	follows        bool      // the next poll follows an answer, and takes a token
 	tokens         bucket
@@ -52,6 +54,7 @@ type recorder struct {
 type delivery struct {
 	id     int
 	events []JobEvent
+	hold   *share.Hold
 }
 
 func newSessionLoop(l *Listener, s *Session) *sessionLoop {
@@ -260,12 +263,7 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 // cursor stays and the message comes again.
 func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	messages.Inc()
-	for i, u := range m.unknown {
-		unknowns.WithLabelValues(u.part).Inc()
-		if i == 0 { // a server may send hundreds
-			a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
-		}
-	}
+	a.noteUnknown(m)
 	if len(m.available) > 0 {
 		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || github.IsUnauthorized(err)) {
 			return err
@@ -273,7 +271,9 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 			a.log.Warn("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
 		}
 	}
-	isFull := a.ahead >= maxAhead // then the message is left in the queue, and comes again
+	d, hasRoom := a.retain(m)
+	isFull := a.ahead >= maxAhead || !hasRoom // then the message is left in the queue, and comes again
+	a.isBlocked = isFull
 	if !isFull {
 		a.cursor = max(a.cursor, m.id)
 	}
@@ -284,8 +284,10 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	if a.seen.add(m, a.config.Now()) {
 		a.config.Changed()
 	}
-	if !isFull {
-		a.deliver(m)
+	if isFull {
+		d.leave()
+	} else {
+		a.deliver(d)
 	}
 	if suspect {
 		return a.check(ctx)
@@ -293,16 +295,45 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	return nil
 }
 
+// noteUnknown counts and logs what is not understood.
+func (a *sessionLoop) noteUnknown(m *message) {
+	for i, u := range m.unknown {
+		unknowns.WithLabelValues(u.part).Inc()
+		if i == 0 { // a server may send hundreds
+			a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
+		}
+	}
+}
+
+// retain returns what is to be recorded of a message; false if its namespace has too much that waits for that.
+func (a *sessionLoop) retain(m *message) (d delivery, ok bool) {
+	d = delivery{id: m.id, events: durable(m.events)}
+	size := int64(0)
+	for _, event := range d.events {
+		size += event.size()
+	}
+	if size == 0 {
+		return d, true
+	}
+	d.hold, ok = a.config.Client.options.Retain(size)
+	return d, ok
+}
+
+func (d delivery) leave() {
+	if d.hold != nil {
+		d.hold.Leave()
+	}
+}
+
 // deliver has the events recorded, or the message acknowledged if there are none and
 // none is before it.
-func (a *sessionLoop) deliver(m *message) {
-	events := durable(m.events)
+func (a *sessionLoop) deliver(d delivery) {
 	a.ahead++
-	if len(events) == 0 && a.ahead == 1 {
-		a.due = append(a.due, m.id)
+	if len(d.events) == 0 && a.ahead == 1 {
+		a.due = append(a.due, d.id)
 		return
 	}
-	a.recorder.unrecorded <- delivery{id: m.id, events: events} // has room: awaitRecorder sees to it
+	a.recorder.unrecorded <- d // has room: awaitRecorder sees to it
 }
 
 // isSuspect says whether a message names assigned jobs and counts none, as was seen in
@@ -364,11 +395,11 @@ func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 // awaitRecorder gives the recorder a moment before the next poll, or a longer time if too many messages wait for it. The session is polled all
 // the same: GitHub ends one that is not, and only a poll shows that it did. True: there is something to acknowledge.
 func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
-	if a.ahead == 0 {
+	if a.ahead == 0 && !a.isBlocked {
 		return false
 	}
 	patience := a.config.Pace.Gather
-	if a.ahead >= maxAhead {
+	if a.ahead >= maxAhead || a.isBlocked {
 		patience = a.config.Pace.Blocked
 	}
 	timer := time.NewTimer(patience)
@@ -391,7 +422,9 @@ func (r *recorder) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case d := <-r.unrecorded:
-			if !r.record(ctx, d) {
+			recorded := r.record(ctx, d)
+			d.leave()
+			if !recorded {
 				return
 			}
 			r.mu.Lock()
@@ -435,6 +468,10 @@ func (r *recorder) popDone() []int {
 func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	a.stop()
 	<-a.recorder.stopped
+	close(a.recorder.unrecorded)
+	for d := range a.recorder.unrecorded {
+		d.leave()
+	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Pace.Close)
 	defer cancel()
 	if !a.config.Held() {

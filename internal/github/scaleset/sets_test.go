@@ -10,6 +10,8 @@ import (
 	"time"
 
 	official "github.com/actions/scaleset"
+
+	"github.com/corral-dev/corral/internal/github"
 )
 
 func TestCountsOfGitHubAreBounded(t *testing.T) {
@@ -21,7 +23,7 @@ func TestCountsOfGitHubAreBounded(t *testing.T) {
 
 // A look with another lock held copies none of the events that a server may have sent.
 func TestABriefLookCopiesNoEvents(t *testing.T) {
-	o := newObservation()
+	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)
 	for i := range 2 * mostRunners {
 		o.add(&message{events: []JobEvent{{Type: JobStarted, RunnerName: fmt.Sprint("r", i), JobID: "1"}}}, time.Now())
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 // State of a Listener.
@@ -64,13 +65,30 @@ const mostRunners = 10_000
 
 // observation is the Snapshot under its lock.
 type observation struct {
+	keep func(lose func()) *share.Hold
+
 	mu       sync.Mutex
 	snapshot Snapshot
-	messages uint64 // how many messages were taken in
+	messages uint64      // how many messages were taken in
+	hold     *share.Hold // of the events of runners
 }
 
-func newObservation() *observation {
-	return &observation{snapshot: Snapshot{State: Opening, Started: map[string]JobEvent{}, Completed: map[string]JobEvent{}}}
+func newObservation(keep func(lose func()) *share.Hold) *observation {
+	o := &observation{keep: keep, snapshot: Snapshot{State: Opening}}
+	o.begin()
+	return o
+}
+
+// begin remembers no event of a runner, from the beginning or because others need the room: each is recorded elsewhere as well.
+func (o *observation) begin() {
+	o.snapshot.Started, o.snapshot.Completed = map[string]JobEvent{}, map[string]JobEvent{}
+	o.hold = o.keep(func() { go o.forget() }) // it is called under a lock
+}
+
+func (o *observation) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begin()
 }
 
 func (o *observation) get() Snapshot {
@@ -160,7 +178,15 @@ func (o *observation) add(m *message, now time.Time) bool {
 		if event.Type == JobCompleted {
 			last = o.snapshot.Completed
 		}
-		if _, known := last[event.RunnerName]; known || len(last) < mostRunners {
+		before, known := last[event.RunnerName]
+		if !known && len(last) >= mostRunners {
+			continue
+		}
+		size := event.size()
+		if known {
+			size -= before.size()
+		}
+		if o.hold.Add(size) {
 			last[event.RunnerName] = event
 		}
 	}
@@ -177,7 +203,20 @@ func (o *observation) progress() (messages uint64, counted time.Time) {
 func (o *observation) retain(keep func(runnerName string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	gone := func(name string, _ JobEvent) bool { return !keep(name) }
+	gone := func(name string, event JobEvent) bool {
+		isGone := !keep(name)
+		if isGone {
+			o.hold.Add(-event.size())
+		}
+		return isGone
+	}
 	maps.DeleteFunc(o.snapshot.Started, gone)
 	maps.DeleteFunc(o.snapshot.Completed, gone)
+}
+
+// end has what is known take no room any more: nobody asks for it.
+func (o *observation) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hold.Leave()
 }

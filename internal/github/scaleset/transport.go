@@ -21,6 +21,9 @@ import (
 // answerBounds are those of an answer but for a message. GitHub looks up by name, so lists have one element or none.
 var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 
+// tokenBounds are those of an answer that is kept for as long as its token lives.
+var tokenBounds = github.Bounds{Bytes: 128 << 10, List: 100, Values: 2_000}
+
 // metered counts and times requests by class of endpoint, and bounds the size of answers.
 type metered struct{ options github.Options }
 
@@ -28,8 +31,11 @@ type metered struct{ options github.Options }
 func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	class := string(requestEndpoint(req))
 	bounds := answerBounds
-	if requestEndpoint(req) == endpointMessagePoll {
+	switch endpoint := requestEndpoint(req); {
+	case endpoint == endpointMessagePoll:
 		bounds = messageBounds
+	case endpoint.isToken():
+		bounds = tokenBounds
 	}
 	resp, err := traffic.Send(m.options, req, class, bounds)
 	m.options.Note(req.Context(), class, resp, err)
@@ -71,6 +77,15 @@ type exchange struct {
 	silent   bool // there was no answer
 	// unknown parts of a polled message.
 	unknown []unknownPart
+	// bodies of answers that count as being read until the call has ended.
+	bodies []io.Closer
+}
+
+// close has the call's answers not count any more.
+func (x *exchange) close() {
+	for _, body := range x.bodies {
+		_ = body.Close() // it was read to its end
+	}
 }
 
 type exchangeKey struct{}
@@ -146,7 +161,11 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // read reads an answer whole, and makes a message harmless. One that is cut off counts as no answer.
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
-	body, err := readAll(resp)
+	x.bodies = append(x.bodies, resp.Body)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		err = fmt.Errorf("reading the answer: %w", err)
+	}
 	if err == nil && isMessage {
 		body, err = x.readMessage(resp, body)
 		o.options.NoteSize("message_body", resp.StatusCode, err)

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package share
+
+import (
+	"container/heap"
+	"sync"
+)
+
+// Bytes bounds how many bytes are held for all namespaces together, and for each of them. A namespace that would have more than its share loses its
+// largest Hold. When all bytes are taken, the namespace that has the most loses its largest one. Bytes is safe for concurrent use.
+type Bytes struct {
+	most, each int64
+
+	mu    sync.Mutex
+	total int64
+	of    map[string]*account
+}
+
+// account is what a namespace holds.
+type account struct {
+	bytes, kept int64
+	open        holds // those that can be lost
+}
+
+// Hold is what one use holds.
+type Hold struct {
+	all       *Bytes
+	namespace string
+	lose      func()
+	bytes     int64
+	place     int // among those that can be lost, or one of the constants below
+}
+
+const (
+	kept = -1 - iota
+	gone // lost, or left
+)
+
+// NewBytes returns the Bytes of which there are so many, and so many for each namespace.
+func NewBytes(most, each int64) *Bytes {
+	return &Bytes{most: most, each: each, of: map[string]*account{}}
+}
+
+// Hold returns an empty Hold. lose is called, with a lock held, when the Hold is lost: then what it counts is to be released soon.
+func (b *Bytes) Hold(namespace string, lose func()) *Hold {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := &Hold{all: b, namespace: namespace, lose: lose}
+	if b.of[namespace] == nil {
+		b.of[namespace] = &account{}
+	}
+	heap.Push(&b.of[namespace].open, h)
+	return h
+}
+
+// Open returns how many Holds there are that can be lost.
+func (b *Bytes) Open() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.of {
+		n += len(a.open)
+	}
+	return n
+}
+
+// Add counts more bytes, or fewer. It returns false if the Hold is lost.
+func (h *Hold) Add(n int64) bool {
+	b := h.all
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.place == gone {
+		return false
+	}
+	a := b.of[h.namespace]
+	b.count(h, n)
+	if h.place != kept {
+		heap.Fix(&a.open, h.place)
+	}
+	switch {
+	case a.bytes > b.each:
+	case b.total > b.most:
+		for _, other := range b.of {
+			if other.bytes > a.bytes && len(other.open) > 0 {
+				a = other
+			}
+		}
+	default:
+		return true
+	}
+	if len(a.open) > 0 {
+		largest := a.open[0]
+		b.drop(largest)
+		largest.lose()
+	}
+	return h.place != gone
+}
+
+// Keep has the Hold not be lost any more, unless its namespace would then keep more than so many bytes: it returns false and changes nothing.
+func (h *Hold) Keep(most int64) bool {
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	if h.place < 0 || h.all.of[h.namespace].kept+h.bytes > most {
+		return false
+	}
+	a := h.all.of[h.namespace]
+	heap.Remove(&a.open, h.place)
+	h.place = kept
+	a.kept += h.bytes
+	return true
+}
+
+// Leave releases all that the Hold has, for good. It may be called again.
+func (h *Hold) Leave() {
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	if h.place != gone {
+		h.all.drop(h)
+	}
+}
+
+func (b *Bytes) drop(h *Hold) {
+	a := b.of[h.namespace]
+	if h.place != kept {
+		heap.Remove(&a.open, h.place)
+	}
+	b.count(h, -h.bytes)
+	h.place = gone
+	if a.bytes == 0 && len(a.open) == 0 {
+		delete(b.of, h.namespace)
+	}
+}
+
+func (b *Bytes) count(h *Hold, n int64) {
+	a := b.of[h.namespace]
+	h.bytes += n
+	a.bytes += n
+	b.total += n
+	if h.place == kept {
+		a.kept += n
+	}
+}
+
+// holds are a heap, the largest first.
+type holds []*Hold
+
+func (h holds) Len() int           { return len(h) }
+func (h holds) Less(i, j int) bool { return h[i].bytes > h[j].bytes }
+
+func (h holds) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *holds) Push(x any) {
+	x.(*Hold).place = len(*h)
+	*h = append(*h, x.(*Hold))
+}
+
+// Pop implements heap.Interface.
+func (h *holds) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return x
+}
