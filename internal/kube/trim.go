@@ -9,12 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Trim leaves of an object what controllers read, as a cache.TransformFunc: all but what clients of the API server note about their writes.
+// Trim leaves of an object what controllers read, as a cache.TransformFunc: all but what clients of the API server note about their writes. Of an
+// object without a Go type, which is one of Flux's, it leaves where its artifact is and its conditions.
 func Trim(obj any) (any, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		u.Object = map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"], "metadata": u.Object["metadata"], "status": artifactOf(u.Object["status"])}
+		return TrimForeign(u)
+	}
 	return trim(obj, func(key string) bool { return key != corev1.LastAppliedConfigAnnotation })
 }
 
@@ -33,4 +39,18 @@ func trim(obj any, isRead func(annotation string) bool) (any, error) {
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return !isRead(key) })
 	object.SetAnnotations(annotations)
 	return obj, nil
+}
+
+// artifactOf leaves of the status of an object of Flux what is watched. What isn't a status counts as none.
+func artifactOf(status any) any {
+	known, _ := status.(map[string]any)
+	left := map[string]any{}
+	if artifact, ok := known["artifact"].(map[string]any); ok {
+		delete(artifact, "metadata")
+		left["artifact"] = artifact
+	}
+	if conditions, ok := known["conditions"]; ok {
+		left["conditions"] = conditions
+	}
+	return left
 }

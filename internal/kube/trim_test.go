@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,18 +38,36 @@ func TestWhatNoControllerReadsIsNotCached(t *testing.T) {
 				t.Errorf("%s: %v\n%s", name, err, diff)
 			}
 		}
-		u := &unstructured.Unstructured{Object: map[string]any{}}
-		u.SetAnnotations(object().Annotations)
-		u.SetManagedFields(object().ManagedFields)
-		if _, err := tc.trim(u); err != nil || !cmp.Equal(u.GetAnnotations(), tc.want) || u.GetManagedFields() != nil {
-			t.Errorf("%s: %v, %v", name, u.Object, err)
-		}
 		plain, gone := &corev1.ConfigMap{}, cache.DeletedFinalStateUnknown{Key: "x"}
 		if got, err := tc.trim(plain); err != nil || !cmp.Equal(got, any(plain)) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 		if got, err := tc.trim(gone); err != nil || !cmp.Equal(got, any(gone)) {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestOfFluxsObjectsTheArtifactIsCached(t *testing.T) {
+	artifact, conditions := map[string]any{"revision": "main@sha1:1", "url": "http://x"}, []any{map[string]any{"type": "Ready", "status": "True"}}
+	for name, tc := range map[string]struct{ status, want any }{
+		"ready":    {map[string]any{"artifact": map[string]any{"revision": "main@sha1:1", "url": "http://x", "metadata": map[string]any{"a": "b"}}, "conditions": conditions, "url": "y"}, map[string]any{"artifact": artifact, "conditions": conditions}},
+		"without":  {nil, map[string]any{}},
+		"no text":  {7, map[string]any{}},
+		"artifact": {map[string]any{"artifact": "x"}, map[string]any{}},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "spec": map[string]any{"url": "x"}, "status": tc.status,
+			"metadata": map[string]any{"name": "x", "managedFields": []any{map[string]any{"manager": "kubectl"}}, "annotations": map[string]any{"example.com/note": "n"}},
+		}}
+		want := map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": map[string]any{"name": "x", "annotations": map[string]any{}}, "status": tc.want}
+		for range 2 {
+			if _, err := Trim(u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, u.Object, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
 }
