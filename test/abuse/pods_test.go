@@ -370,6 +370,8 @@ func TestARunnerThatNeverConnects(t *testing.T) {
 }
 
 // nodes plays two nodes for the pods that name the fixture as their scheduler.
+//
+// What is said is checked before they stop, so after a call of nodes: a runner whose node stopped is one that GitHub doesn't see.
 func (a *podFixture) nodes() *nodeplay.Node {
 	a.Helper()
 	n, err := nodeplay.New(w.Cluster.Config, nodeplay.Options{
@@ -420,9 +422,9 @@ func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count i
 
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
+	n := a.nodes()
 	// That the node ends runners that were idle for less than ten seconds; and, where the machine is slow, that the pod of each runner stays.
 	a.checkMessages(1 + 6)
-	n := a.nodes()
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(6)) })
 	node, lost := a.loses(n, v1alpha1.RunnerIdle, 6)
 	a.run(6, func([]corev1.Pod) error { return nil })
@@ -443,8 +445,8 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 // The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
 func TestANodeThatIsDrained(t *testing.T) {
 	a := newPodFixture(t)
-	a.checkMessages(0)
 	a.nodes()
+	a.checkMessages(0)
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(3)) })
 	job := a.addJobs(struck, 1, time.Hour)[0]
 	busy := a.runnerSays(v1alpha1.RunnerBusy, "", "running a job")
