@@ -194,6 +194,7 @@ func All(mgr *Manager, o Options) error {
 		return rest.Verify(ctx, c, s.connections.Watch(s.gitHub(o), connection))
 	}
 	return firstError(
+		kube.AddIndexes(mgr.GetFieldIndexer(), kube.Indexes(o.Cluster)),
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(s.engine),
 		addPolicies(mgr, o, s),

@@ -120,7 +120,11 @@ func newBench(t *testing.T) *bench {
 		Spec:       v1alpha1.GitHubConnectionSpec{URL: "https://github.com/acme", SecretRef: &v1alpha1.LocalObjectReference{Name: "github"}},
 	}
 	b := &bench{t: t, now: time.Unix(1_000_000, 0), snapshot: scaleset.Snapshot{State: scaleset.Listening, Known: true, Statistics: scaleset.Statistics{RegisteredRunners: 1}}}
-	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, connection).
+	builder := fake.NewClientBuilder().WithScheme(scheme)
+	for _, i := range kube.Indexes("here") {
+		builder.WithIndex(i.Object, i.Field, i.Values)
+	}
+	live := builder.WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
 		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()

@@ -53,15 +53,12 @@ func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, 
 // poolsOf finds the pools that name a connection: its owner may have let them use it, or no more, or have other pods made for them.
 func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile.Request {
 	pools := &v1alpha1.RunnerPoolList{}
-	if err := r.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, pools, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil // each looks once a minute
 	}
 	var all []reconcile.Request
 	for i := range pools.Items {
-		p := &pools.Items[i]
-		if p.Spec.ConnectionRef.From(p.Namespace) == client.ObjectKeyFromObject(obj) {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
-		}
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pools.Items[i])})
 	}
 	return all
 }

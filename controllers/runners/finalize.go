@@ -289,27 +289,37 @@ func (p pass) waitForNamesake(known *registered) error {
 // isOwn reports whether a registration with the runner's name, and with its scale set or one of its labels, is its own: its pool holds
 // the scale set, or no pool of another namespace marks runners with one of the labels.
 func (p pass) isOwn(ctx context.Context) (bool, error) {
+	if rest := p.runner.Spec.REST; rest != nil {
+		return p.isUnmarked(ctx, rest.Labels)
+	}
 	var uids []types.UID
 	if owner := metav1.GetControllerOf(p.runner); owner != nil {
 		uids = append(uids, owner.UID)
 	}
-	pools := &v1alpha1.RunnerPoolList{}
-	if err := p.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	pool := &v1alpha1.RunnerPool{}
+	switch err := p.Client.Get(ctx, p.poolKey(), pool); {
+	case err == nil:
+		uids = append(uids, pool.UID) // its owner's is another after a restore
+	case !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("looking whose the runner is: %w", err)
 	}
-	for i := range pools.Items {
-		switch pool := &pools.Items[i]; {
-		case pool.Namespace != p.runner.Namespace:
-			if rest := p.runner.Spec.REST; rest != nil && slices.Contains(rest.Labels, v1alpha1.OwnerLabel(p.Cluster, string(pool.UID))) {
-				return false, nil
-			}
-		case pool.Name == p.runner.Spec.PoolRef.Name:
-			uids = append(uids, pool.UID) // its owner's is another after a restore
-		}
-	}
-	return p.runner.Spec.REST != nil || slices.ContainsFunc(uids, func(uid types.UID) bool {
+	return slices.ContainsFunc(uids, func(uid types.UID) bool {
 		return p.Sets.Holds(p.poolKey(), p.connectionKey(), uid, p.runner.Spec.ScaleSetID)
 	}), nil
+}
+
+// isUnmarked reports whether no pool of another namespace marks its runners with one of the labels.
+func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
+	for _, label := range slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) }) {
+		pools := &v1alpha1.RunnerPoolList{}
+		if err := p.Client.List(ctx, pools, client.MatchingFields{kube.OwnerField: label}, client.UnsafeDisableDeepCopy); err != nil {
+			return false, fmt.Errorf("looking whose the runner is: %w", err)
+		}
+		if slices.ContainsFunc(pools.Items, func(pool v1alpha1.RunnerPool) bool { return pool.Namespace != p.runner.Namespace }) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // withoutClient waits for a connection that isn't ready; one that is gone, was replaced or denies access is given up.

@@ -132,7 +132,11 @@ func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	runner.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
 	recorder := events.NewFakeRecorder(20)
 	b.events = recorder.Events
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ci", UID: "n1"}}).WithStatusSubresource(runner).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(revision, runner, pool, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ci", UID: "n1"}}).WithStatusSubresource(runner)
+	for _, i := range kube.Indexes(testCluster) {
+		builder.WithIndex(i.Object, i.Field, i.Values)
+	}
+	c := builder.Build()
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: recorder, Quiet: true}, Live: c,
 		Clients: &registry{client: gh}, Sets: &holder{"ci/linux acme " + testPoolUID, set.ID}, Cluster: testCluster, Memory: NewMemory(), Policies: allowing{}, Watches: restarts{}, Now: func() time.Time { return b.now },

@@ -262,34 +262,30 @@ func declares(s *v1alpha1.ScaleSet, remote *scaleset.Set) bool {
 // anotherHas reports whether the record of another pool, which stays, has the scale set by its id. If its id may have been lost, the name
 // counts, in another namespace and with a connection that serves. Other connections count that lead to the same place on GitHub.
 func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
-	sets := &v1alpha1.ScaleSetList{}
-	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking who has the scale set: %w", err)
+	places := &v1alpha1.GitHubConnectionList{}
+	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking which connections lead to the scale set: %w", err)
 	}
-	for i := range sets.Items {
-		o := &sets.Items[i]
-		lost := o.Status.ID == 0 && o.Namespace != set.Namespace && declares(o, remote)
-		if lost {
-			_, lost = r.Clients.Get(connections.Key(connectionOf(o)))
-		}
-		if (lost || o.Status.ID == remote.ID) && o.UID != set.UID && o.DeletionTimestamp.IsZero() && r.isSamePlace(ctx, gh, set, o) && counts(o) {
-			return true, nil
+	keys := map[types.NamespacedName]bool{connectionOf(set): true}
+	for i := range places.Items {
+		keys[client.ObjectKeyFromObject(&places.Items[i])] = true
+	}
+	for connection := range keys {
+		_, serves := r.Clients.Get(connections.Key(connection))
+		for _, field := range []string{byID(connection, remote.ID), byName(connection, remote.GroupName, remote.Name)} {
+			sets := &v1alpha1.ScaleSetList{}
+			if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
+				return false, fmt.Errorf("looking who has the scale set: %w", err)
+			}
+			if slices.ContainsFunc(sets.Items, func(o v1alpha1.ScaleSet) bool {
+				mayHave := o.Status.ID == remote.ID || serves && o.Namespace != set.Namespace
+				return mayHave && o.UID != set.UID && o.DeletionTimestamp.IsZero() && counts(&o)
+			}) {
+				return true, nil
+			}
 		}
 	}
 	return false, nil
-}
-
-// isSamePlace reports whether the connection of another record leads to where the client of a record's connection does.
-func (r *Reconciler) isSamePlace(ctx context.Context, gh *scaleset.Client, set, o *v1alpha1.ScaleSet) bool {
-	if connectionOf(o) == connectionOf(set) {
-		return true
-	}
-	connection := &v1alpha1.GitHubConnection{}
-	if r.Client.Get(ctx, connectionOf(o), connection) != nil || connection.Spec.Proxy != nil || connection.Spec.CA != nil {
-		return false // behind a proxy or certificates of a tenant's own, another server may answer as GitHub
-	}
-	target, err := github.ParseURL(connection.Spec.URL)
-	return err == nil && target.Is(gh.Target())
 }
 
 // closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
@@ -504,14 +500,11 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 		return nil, false, nil
 	}
 	pools := &v1alpha1.RunnerPoolList{}
-	if err := r.Client.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
+	err = r.Client.List(context.Background(), pools, client.MatchingFields{kube.UIDField: uid}, client.UnsafeDisableDeepCopy)
+	if err != nil || len(pools.Items) == 0 {
 		return nil, true, err
 	}
-	i := slices.IndexFunc(pools.Items, func(p v1alpha1.RunnerPool) bool { return string(p.UID) == uid })
-	if i < 0 {
-		return nil, true, nil
-	}
-	return &pools.Items[i], true, nil
+	return &pools.Items[0], true, nil
 }
 
 // nameHolder names who holds the session of a scale set. If GitHub doesn't say, it may be a pool of this cluster whose record has a session.

@@ -77,7 +77,11 @@ func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha
 	for _, c := range change {
 		c(set)
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).WithStatusSubresource(set).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).WithStatusSubresource(set)
+	for _, i := range append(Indexes(), kube.Indexes("here")...) {
+		builder.WithIndex(i.Object, i.Field, i.Values)
+	}
+	c := builder.Build()
 	b := &bench{t: t, github: sim, clock: clocktesting.NewFakeClock(time.Unix(1_000_000, 0))}
 	b.Reconciler = &Reconciler{
 		Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(100)},

@@ -5,6 +5,9 @@ package scalesets
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/meter"
 )
@@ -30,7 +34,7 @@ func Collectors() []prometheus.Collector { return []prometheus.Collector{orphans
 // SetupWithManager watches ScaleSets, the states of their sessions, and the end of
 // runners that a deletion waits for.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
-	if err := mgr.Add(r.Sessions); err != nil {
+	if err := errors.Join(mgr.Add(r.Sessions), kube.AddIndexes(mgr.GetFieldIndexer(), Indexes())); err != nil {
 		return err
 	}
 	removed := predicate.Funcs{
@@ -63,13 +67,12 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 // elsewhere finds the scale sets of other namespaces that are on a connection: its owner may have let them use it, or no more.
 func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
 	sets := &v1alpha1.ScaleSetList{}
-	if err := r.Client.List(ctx, sets, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, sets, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil // each is looked at again in its time
 	}
 	var all []reconcile.Request
 	for i := range sets.Items {
-		s := &sets.Items[i]
-		if s.Namespace != obj.GetNamespace() && s.Spec.ConnectionRef.From(s.Namespace) == client.ObjectKeyFromObject(obj) {
+		if s := &sets.Items[i]; s.Namespace != obj.GetNamespace() {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
 		}
 	}
@@ -82,4 +85,53 @@ func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}}}
+}
+
+// Fields of this package's indexes.
+const (
+	// placeField is where on GitHub a connection leads.
+	placeField = "place"
+	// remoteField is the connection of a ScaleSet, with the scale set's id or, if that isn't known, its group and name.
+	remoteField = "remote"
+)
+
+// Indexes returns the indexes of the records that may have one scale set. Others aren't visited.
+func Indexes() []kube.Index {
+	return []kube.Index{
+		{Object: &v1alpha1.GitHubConnection{}, Field: placeField, Values: placeOf},
+		{Object: &v1alpha1.ScaleSet{}, Field: remoteField, Values: remoteOf},
+	}
+}
+
+// placeOf returns nothing for a connection with a proxy or certificates of a tenant's own: another server may answer as GitHub.
+func placeOf(obj client.Object) []string {
+	c, ok := obj.(*v1alpha1.GitHubConnection)
+	if !ok || c.Spec.Proxy != nil || c.Spec.CA != nil {
+		return nil
+	}
+	target, err := github.ParseURL(c.Spec.URL)
+	if err != nil {
+		return nil
+	}
+	return []string{target.Place()}
+}
+
+func remoteOf(obj client.Object) []string {
+	s, ok := obj.(*v1alpha1.ScaleSet)
+	switch {
+	case !ok:
+		return nil
+	case s.Status.ID != 0:
+		return []string{byID(connectionOf(s), s.Status.ID)}
+	}
+	return []string{byName(connectionOf(s), s.Spec.RunnerGroup, s.Spec.Name)}
+}
+
+func byID(connection types.NamespacedName, id int64) string {
+	return fmt.Sprintf("%s id %d", connection, id)
+}
+
+// byName ignores case, as GitHub does.
+func byName(connection types.NamespacedName, group, name string) string {
+	return strings.ToLower(fmt.Sprintf("%s name %s/%s", connection, group, name))
 }

@@ -380,6 +380,7 @@ func storyOfTheManager(s *site) {
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
 	})
 	s.must(err)
+	s.must(kube.AddIndexes(mgr.GetFieldIndexer(), kube.Indexes("here")))
 	s.must(s.newReconciler(mgr.GetClient(), Options{Concurrent: 2, JitterPercent: 10}).SetupWithManager(mgr))
 	ctx, stop := context.WithCancel(s.t.Context())
 	stopped := make(chan error, 1)

@@ -240,16 +240,13 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	}
 	scaleSets, runners := &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
-		if err := p.Client.List(ctx, objects, client.UnsafeDisableDeepCopy); err != nil {
+		if err := p.Client.List(ctx, objects, kube.OnConnection(client.ObjectKeyFromObject(conn)), client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("looking who needs %s: %w", i, err)
 		}
 	}
 	// What is of a namespace that the connection doesn't allow keeps nobody from anything.
-	uses := func(namespace string, ref v1alpha1.ConnectionReference) bool {
-		return ref.From(namespace) == client.ObjectKeyFromObject(conn) && conn.Allows(namespace)
-	}
-	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return uses(s.Namespace, s.Spec.ConnectionRef) }) ||
-		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return uses(r.Namespace, r.Spec.ConnectionRef) && !r.IsReleased() }), nil
+	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return conn.Allows(s.Namespace) }) ||
+		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return conn.Allows(r.Namespace) && !r.IsReleased() }), nil
 }
 
 // maxNamed is how many objects an event names that were deleted.

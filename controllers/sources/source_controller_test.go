@@ -97,7 +97,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t: t, events: events.NewFakeRecorder(100), applyErr: map[string]error{},
 		forge: &forge{results: map[string]compile.Result{}},
 	}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	builder := fake.NewClientBuilder().WithScheme(scheme)
+	for _, i := range kube.Indexes("here") {
+		builder.WithIndex(i.Object, i.Field, i.Values)
+	}
+	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}, &v1alpha1.GitHubConnection{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {

@@ -35,8 +35,11 @@ type Target struct {
 }
 
 // Is reports whether two targets are the same place.
-func (t Target) Is(other Target) bool {
-	return t.Scope == other.Scope && t.API == other.API && strings.EqualFold(t.Owner, other.Owner) && strings.EqualFold(t.Name, other.Name)
+func (t Target) Is(other Target) bool { return t.Place() == other.Place() }
+
+// Place is the same for targets that are the same place. GitHub ignores the case of names.
+func (t Target) Place() string {
+	return strings.Join([]string{string(t.Scope), t.API, strings.ToLower(t.Owner), strings.ToLower(t.Name)}, " ")
 }
 
 // String names the target as a message does.

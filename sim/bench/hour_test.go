@@ -26,6 +26,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/controllers/scalesets"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
@@ -138,7 +139,11 @@ func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *
 // connectionReconciler is the controller of a connection with an App's credentials.
 func connectionReconciler(t *testing.T, known *github.Connections, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	cluster := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithStatusSubresource(
+	builder := fake.NewClientBuilder().WithScheme(kube.Scheme())
+	for _, i := range append(scalesets.Indexes(), kube.Indexes("cluster")...) {
+		builder.WithIndex(i.Object, i.Field, i.Values)
+	}
+	cluster := builder.WithStatusSubresource(
 		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
 	).WithObjects(
 		&v1alpha1.GitHubConnection{
