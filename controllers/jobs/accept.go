@@ -129,7 +129,7 @@ func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owne
 	}
 	result := overloaded
 	for _, s := range k.spacesOf(d.Connection.Namespace) {
-		fits, ok := settle(s, maxWaiting, func() candidates { return s.asking(job.Labels) }, func(c *candidate) bool { return c.fits(job) })
+		fits, ok := settle(s, maxWaiting, func() candidates { return s.asking(job.Labels) }, jobWork(job), func(c *candidate) bool { return c.fits(job) })
 		if !ok {
 			s.suspect(suspect{d.Connection, d.Repository.FullName}, now)
 			s.mu.Unlock()
@@ -262,9 +262,13 @@ func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool 
 
 // addSlack counts an event for all triggers that it fits.
 func (k *JobTracker) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
-	result := overloaded
+	result, length := overloaded, max(len(d.Repository.FullName), len(d.Branch))
+	if d.CheckRun != nil {
+		length = max(length, len(d.CheckRun.Name))
+	}
+	work := func(c *candidate) int { return c.ofEvent.with(length) }
 	for _, s := range k.spacesOf(d.Connection.Namespace) {
-		fits, ok := settle(s, maxWaiting, func() candidates { return s.index[asked{event: d.Event}] }, func(c *candidate) []*trigger { return c.triggered(job, d) })
+		fits, ok := settle(s, maxWaiting, func() candidates { return s.index[asked{event: d.Event}] }, work, func(c *candidate) []*trigger { return c.triggered(job, d) })
 		if ok {
 			result = min(result, irrelevant)
 		}

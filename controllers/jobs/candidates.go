@@ -4,6 +4,7 @@
 package jobs
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -14,8 +15,13 @@ import (
 // Tenants choose how many pools they have, and how many patterns in each. So events are compared with pools without any lock, and only with the
 // pools that ask for the event's kind and one of its labels.
 const (
-	// fewCandidates are compared at once. Where there are more, a namespace has one comparison at a time, so that it takes one CPU at most.
-	fewCandidates = 64
+	// littleWork is how many characters a namespace may compare at once. Larger comparisons of a namespace run one after the other, so that it
+	// takes one CPU at most, and let others run after each such part. It is enough for 64 pools with a few patterns.
+	littleWork = 64 << 10
+	// overhead is what a comparison takes beside its characters, in characters.
+	overhead = 512
+	// maxName is the length of the longest OWNER/NAME on GitHub.
+	maxName = 140
 	// maxWaiting is how many events may wait for such a comparison: a quarter of what the webhook server works on at once. Further ones are not
 	// compared with that namespace's pools.
 	maxWaiting = 32
@@ -33,13 +39,32 @@ type candidate struct {
 	placed   bool // its connection is known, and it may use that
 	match    jobmatch.Pool
 	triggers []trigger
+	// The effort of a comparison with a job's repository, and with an event.
+	ofJob, ofEvent effort
 }
+
+// effort is what it takes to compare patterns with a text.
+type effort struct{ patterns, characters int }
+
+func (e *effort) add(lists ...[]string) {
+	for _, patterns := range lists {
+		e.patterns += len(patterns)
+		for _, p := range patterns {
+			e.characters += len(p)
+		}
+	}
+}
+
+// with bounds the characters that a comparison with a text of a length looks at: each pattern's, and the text's for each pattern.
+func (e *effort) with(length int) int { return overhead + e.characters + e.patterns*length }
 
 // candidateOf prepares what a pool asks for.
 func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 	c := candidate{observes: obj.Spec.GetMode() == v1alpha1.Observe, jobs: obj.Spec.Demand.Webhook != nil, match: jobmatch.Of(obj, jobmatch.Scope{})}
+	c.ofJob.add(c.match.Repositories)
 	for _, t := range obj.Spec.Demand.Slack {
 		c.triggers = append(c.triggers, newTrigger(t))
+		c.ofEvent.add(t.Repositories, t.Names, t.Branches, t.Actions)
 	}
 	return c
 }
@@ -48,6 +73,11 @@ func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 func (c *candidate) fits(job jobmatch.Job) bool {
 	onComparison()
 	return c.match.Has(job.Labels) && c.match.Covers(job)
+}
+
+// jobWork returns what it takes to compare a job with a candidate.
+func jobWork(job jobmatch.Job) func(*candidate) int {
+	return func(c *candidate) int { return c.ofJob.with(len(job.Repository)) }
 }
 
 // covers reports whether jobs of a repository may be for the pool.
@@ -128,7 +158,13 @@ func (c *candidate) asks() []asked {
 
 // list has events compared with a candidate, or no more.
 func (s *space) list(c *candidate, isListed bool) {
-	for _, key := range c.asks() {
+	keys := c.asks()
+	if weight := int64(c.ofJob.with(maxName) + c.ofEvent.with(maxName)); len(keys) > 0 && isListed {
+		s.weight.Add(weight)
+	} else if len(keys) > 0 {
+		s.weight.Add(-weight)
+	}
+	for _, key := range keys {
 		if s.index[key] == nil {
 			s.index[key] = candidates{}
 		}
@@ -141,7 +177,6 @@ func (s *space) list(c *candidate, isListed bool) {
 			delete(s.index, key)
 		}
 	}
-	s.size.Store(int64(len(s.members) * min(1, len(s.index))))
 }
 
 // asking returns the candidates for jobs with labels: those that ask for the label for which there are the fewest.
@@ -157,7 +192,7 @@ func (s *space) asking(labels []string) (fewest candidates) {
 // settle decides something about each candidate of a set without the lock of the space, and takes the lock once nothing is left to decide: what
 // changed meanwhile is decided on as well. It decides nothing and returns false, with the lock too, if more comparisons than so many wait for
 // their turn.
-func settle[T any](s *space, most int32, of func() candidates, decide func(*candidate) T) (map[*candidate]T, bool) {
+func settle[T any](s *space, most int32, of func() candidates, work func(*candidate) int, decide func(*candidate) T) (map[*candidate]T, bool) {
 	decided := map[*candidate]T{}
 	for {
 		var left []*candidate
@@ -171,27 +206,39 @@ func settle[T any](s *space, most int32, of func() candidates, decide func(*cand
 			return decided, true
 		}
 		s.mu.Unlock()
-		done := s.waitTurn(len(left), most)
-		if done == nil {
+		if !s.compare(most, left, work, func(c *candidate) { decided[c] = decide(c) }) {
 			s.mu.Lock()
 			return nil, false
 		}
-		for _, c := range left {
-			decided[c] = decide(c)
-		}
-		done()
 	}
 }
 
-// waitTurn waits until a comparison may begin, and returns how to end it; nil if too many wait.
-func (s *space) waitTurn(candidates int, most int32) (done func()) {
-	if candidates <= fewCandidates {
-		return func() {}
+// compare calls a function for each candidate, in a turn of the space's unless that is little work. It returns false and calls nothing if more
+// comparisons than so many wait for their turn.
+func (s *space) compare(most int32, list []*candidate, work func(*candidate) int, do func(*candidate)) bool {
+	total := 0
+	for _, c := range list {
+		total += work(c)
 	}
-	defer s.waiting.Add(-1)
-	if s.waiting.Add(1) > most {
-		return nil
+	if total > littleWork {
+		if s.waiting.Add(1) > most {
+			s.waiting.Add(-1)
+			return false
+		}
+		s.turn.Lock()
+		s.waiting.Add(-1)
+		defer s.turn.Unlock()
 	}
-	s.turn.Lock()
-	return s.turn.Unlock
+	part := 0
+	for _, c := range list {
+		if part += work(c); part > littleWork {
+			part = 0
+			yield()
+		}
+		do(c)
+	}
+	return true
 }
+
+// yield is called after each part of a large comparison. Tests replace it.
+var yield = runtime.Gosched

@@ -8,6 +8,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -43,19 +44,19 @@ func (k *JobTracker) allConnections() []*connection {
 	return all
 }
 
-// spacesOf returns the spaces that the events of a namespace's connections are for: its own, and those of namespaces that may use them. Where
-// there are fewer pools, events come first, so that nobody waits for whoever has more.
+// spacesOf returns the spaces that the events of a namespace's connections are for: its own, and those of namespaces that may use them. Spaces
+// whose pools take less work come first, so that nobody waits for a namespace with more or longer patterns.
 func (k *JobTracker) spacesOf(connections string) []*space {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := []*space{k.space(spaceKey{connections, connections})}
 	for _, s := range k.spaces[connections] {
-		if !s.own() && s.size.Load() > 0 {
+		if !s.own() && s.weight.Load() > 0 {
 			all = append(all, s)
 		}
 	}
 	slices.SortFunc(all, func(a, b *space) int {
-		return cmp.Or(cmp.Compare(a.size.Load(), b.size.Load()), cmp.Compare(a.pools, b.pools))
+		return cmp.Or(cmp.Compare(a.weight.Load(), b.weight.Load()), cmp.Compare(a.pools, b.pools))
 	})
 	return all
 }
@@ -89,14 +90,20 @@ func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
 		return
 	}
 	next := candidateOf(obj)
-	k.placing.Lock()
-	defer k.placing.Unlock()
+	defer k.lockPlacing(obj.Namespace)()
 	p, now := k.poolFor(obj), k.Now()
 	defer p.space.mu.Unlock()
 	p.learn(obj)
 	p.space.place(p, next, now)
 	p.space.wake(p, now)
 	k.workers.jobs.add(p.key) // it may not be read yet
+}
+
+// lockPlacing waits until no other pool of a namespace is added, moved or removed, and returns how to end that. Other namespaces don't wait.
+func (k *JobTracker) lockPlacing(namespace string) (done func()) {
+	turn, _ := k.placing.LoadOrStore(namespace, &sync.Mutex{})
+	turn.(*sync.Mutex).Lock()
+	return turn.(*sync.Mutex).Unlock
 }
 
 // poolFor returns what is known of a pool, with the lock of the space that it is in now. From another space it brings its jobs along.
@@ -129,8 +136,7 @@ func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 
 // removePool drops a pool that is gone.
 func (k *JobTracker) removePool(key types.NamespacedName) {
-	k.placing.Lock()
-	defer k.placing.Unlock()
+	defer k.lockPlacing(key.Namespace)()
 	if p := k.lock(key); p != nil {
 		p.space.drop(p, k.Now())
 		k.leave(p)

@@ -18,16 +18,19 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
+// placers is how many pools, and how many connections, are placed at once: one of a namespace, as its other work may hold the locks of its spaces.
+const placers = 16
+
 // SetupWithManager runs the JobTracker with the leader, and has it told of pools and connections.
 func (k *JobTracker) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(k); err != nil {
 		return fmt.Errorf("adding the job tracker: %w", err)
 	}
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).WithOptions(kube.Fair(1, tenant)).Complete(reconcile.Func(k.reconcilePool)); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-pools").For(&v1alpha1.RunnerPool{}, changed).WithOptions(kube.Places(placers, 1, 1, tenant)).Complete(reconcile.Func(k.reconcilePool)); err != nil {
 		return fmt.Errorf("watching pools: %w", err)
 	}
-	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-connections").For(&v1alpha1.GitHubConnection{}, changed).WithOptions(kube.Fair(1, tenant)).Complete(reconcile.Func(k.reconcileConnection)); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-connections").For(&v1alpha1.GitHubConnection{}, changed).WithOptions(kube.Places(placers, 1, 1, tenant)).Complete(reconcile.Func(k.reconcileConnection)); err != nil {
 		return fmt.Errorf("watching connections: %w", err)
 	}
 	return nil

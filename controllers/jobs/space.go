@@ -28,7 +28,7 @@ type space struct {
 	spaceKey
 	tracker *JobTracker
 
-	size    atomic.Int64 // how many pools there are, 0 if events concern none of them
+	weight  atomic.Int64 // the work of a comparison with all pools, 0 if events concern none of them
 	turn    sync.Mutex   // for a large comparison
 	waiting atomic.Int32 // for the turn
 

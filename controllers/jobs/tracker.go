@@ -70,7 +70,7 @@ type JobTracker struct {
 	entries   atomic.Int64 // of all ledgers
 	unmatched *share.Bytes // of jobs that no pool is for
 
-	placing sync.Mutex // held while a pool is added, moved or removed
+	placing sync.Map // of namespace to *sync.Mutex, held while one of its pools is added, moved or removed
 
 	// mu is held to look something up. Whoever holds it waits for nothing.
 	mu      sync.Mutex

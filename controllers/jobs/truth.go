@@ -171,7 +171,7 @@ func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository st
 	about := jobIn(c.scope, repository)
 	c.mu.Unlock()
 	for _, s := range spaces {
-		covers, _ := settle(s, math.MaxInt32, func() candidates { return s.index[asked{event: webhook.WorkflowJobEvent}] }, func(c *candidate) bool { return c.covers(about) })
+		covers, _ := settle(s, math.MaxInt32, func() candidates { return s.index[asked{event: webhook.WorkflowJobEvent}] }, jobWork(about), func(c *candidate) bool { return c.covers(about) })
 		s.reconcile(about, list, of, covers, k.Now())
 		s.mu.Unlock()
 	}

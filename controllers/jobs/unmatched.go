@@ -5,6 +5,7 @@ package jobs
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -115,11 +116,12 @@ func (k *JobTracker) reconcileUnmatched(_ context.Context, s *space) (reconcile.
 	waiting, changed := s.toPlace(k.Now())
 	for _, u := range waiting {
 		fits := map[*candidate]bool{}
-		for _, c := range changed {
-			if c.match.Has(u.job.Labels) && c.covers(u.job) {
+		bearing := slices.DeleteFunc(slices.Clone(changed), func(c *candidate) bool { return !c.match.Has(u.job.Labels) })
+		s.compare(math.MaxInt32, bearing, jobWork(u.job), func(c *candidate) {
+			if c.covers(u.job) {
 				fits[c] = true
 			}
-		}
+		})
 		if len(fits) > 0 {
 			s.placeUnmatched(u.key(), fits, k.Now())
 		}

@@ -6,6 +6,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,7 +93,11 @@ func (k *JobTracker) counted(do func()) (n counted) {
 
 // isUnlocked reports whether no lock is held, except for the turn of a large comparison: only events for the namespace's own pools wait for that.
 func (k *JobTracker) isUnlocked() bool {
-	locks := []*sync.Mutex{&k.placing, &k.mu, &k.eventSource.mu}
+	locks := []*sync.Mutex{&k.mu, &k.eventSource.mu}
+	k.placing.Range(func(_, lock any) bool {
+		locks = append(locks, lock.(*sync.Mutex))
+		return true
+	})
 	for _, byPools := range k.spaces {
 		for _, s := range byPools {
 			locks = append(locks, &s.mu)
@@ -174,7 +180,7 @@ func TestWorkDoesNotGrowWithOthersPools(t *testing.T) {
 // While a tenant's event or change is compared, a neighbour's event is taken, a neighbour's pool changes, and its demand is read.
 func TestANeighbourWaitsForNoComparison(t *testing.T) {
 	k := crowd(t)
-	for i := range 2 * fewCandidates {
+	for i := range 100 {
 		k.setPool(hostile(i))
 	}
 	k.take(t, by(greedy, job(1, "queued", "y")))
@@ -241,7 +247,7 @@ func TestFewPoolsAreToldBeforeMany(t *testing.T) {
 // list of jobs, and keeps neither the sender nor others waiting.
 func TestANamespaceComparesOneEventAtATime(t *testing.T) {
 	k := crowd(t)
-	for i := range fewCandidates + 1 {
+	for i := range 100 {
 		k.setPool(hostile(i))
 	}
 	s := k.spaceOf(greedy)
@@ -269,6 +275,89 @@ func TestANamespaceComparesOneEventAtATime(t *testing.T) {
 	if len(s.unmatched) != maxWaiting || len(s.suspects) != 1 || s.waiting.Load() != 0 {
 		t.Errorf("%d events were compared, %d repositories are to be listed, %d events wait", len(s.unmatched), len(s.suspects), s.waiting.Load())
 	}
+}
+
+// A comparison is large by the characters of patterns and names, not by the number of pools: a few pools with long lists take turns, and let others
+// run in between, whether an event or a change is compared. Many pools with a few patterns don't wait.
+func TestFewPoolsWithLongListsTakeTurns(t *testing.T) {
+	long := func(p *v1alpha1.RunnerPool) {
+		p.Spec.Demand.Webhook.Repositories = slices.Repeat([]string{"acme/*" + strings.Repeat("a", 130)}, 100)
+		p.Spec.Demand.Slack = slices.Repeat([]v1alpha1.SlackTrigger{{Name: "s", Event: webhook.CheckRunEvent, Names: slices.Repeat([]string{strings.Repeat("*a", 127)}, 32)}}, 8)
+	}
+	light := func(p *v1alpha1.RunnerPool) {
+		p.Spec.Demand.Webhook.Repositories = []string{"acme/*"}
+		p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{{Name: "s", Event: webhook.CheckRunEvent, Names: []string{"lint*"}}}
+	}
+	type seen struct{ Compared, InTurn, Parts int }
+	for name, tc := range map[string]struct {
+		pools                int
+		change               func(*v1alpha1.RunnerPool)
+		job, checkRun, place seen
+	}{
+		"few with long lists":   {4, long, seen{4, 4, 1}, seen{4, 4, 4}, seen{4, 4, 1}},
+		"many with short lists": {40, light, seen{Compared: 40}, seen{Compared: 40}, seen{Compared: 40}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := crowd(t)
+			k.take(t, by(greedy, job(1, "queued", "x")))
+			for i := range tc.pools {
+				k.setPool(hostile(i, tc.change))
+			}
+			var got seen
+			onComparison = func() {
+				if got.Compared++; !k.spaceOf(greedy).turn.TryLock() {
+					got.InTurn++
+				} else {
+					k.spaceOf(greedy).turn.Unlock()
+				}
+			}
+			yield = func() { got.Parts++ }
+			defer func() { onComparison, yield = func() {}, runtime.Gosched }()
+			for what, step := range map[string]struct {
+				want seen
+				do   func()
+			}{
+				"a change":    {tc.place, func() { k.place(t, k.spaceOf(greedy)) }},
+				"a job":       {tc.job, func() { k.take(t, by(greedy, job(2, "queued", "x"))) }},
+				"a check run": {tc.checkRun, func() { k.take(t, by(greedy, checkRun())) }},
+			} {
+				got = seen{}
+				if step.do(); got != step.want {
+					t.Errorf("%s: %+v, want %+v", what, got, step.want)
+				}
+			}
+		})
+	}
+}
+
+// accessOf calls a function for each check.
+type accessOf func()
+
+func (f accessOf) Check(context.Context, types.NamespacedName, string) error {
+	f()
+	return nil
+}
+
+// While a namespace's lock is held, and one of its pools waits for that, a neighbour's pool is added, moved and removed.
+func TestANeighboursPoolIsPlacedWhileAnotherNamespacesWaits(t *testing.T) {
+	k := crowd(t)
+	var wait sync.Once
+	neighbour := func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			k.setPool(poolOf("new"))
+			k.setPool(poolOf("new", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = "platform" }))
+			k.removePool(keyOf("new"))
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Error("the neighbour's pool waits")
+		}
+	}
+	k.Access = accessOf(func() { wait.Do(neighbour) }) // as it is asked, the pool's space is locked
+	k.setPool(hostile(1, func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = ns }))
 }
 
 // A pool that changes while an event is compared with what it was before gets the event by what it is now.

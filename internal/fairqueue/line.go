@@ -169,7 +169,11 @@ func (l *line) done(e *entry) bool {
 // settle puts a group, and its owner, at the end of those that take turns, or takes them out.
 func (l *line) settle(g *group) {
 	o, works := g.owner, g.turns.front() != nil
-	o.ready.settle(&g.turn, works && free(g.running, l.perGroup))
+	perGroup := l.perGroup
+	if g.name == o.name && l.perOwner > 0 { // it is all of its owner's
+		perGroup = l.perOwner
+	}
+	o.ready.settle(&g.turn, works && free(g.running, perGroup))
 	l.ready.settle(&o.turn, o.ready.front() != nil && free(o.running, l.perOwner))
 	if !works && g.running == 0 {
 		delete(o.groups, g.name)

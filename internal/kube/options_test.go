@@ -19,16 +19,20 @@ func TestRemoteEndsHoldAPartOfTheWorkers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		workers, remotes, want int // remote ends are of one namespace
 	}{
-		"one":                          {64, 1, 16},
-		"two":                          {64, 2, 24},
-		"many":                         {64, 40, 24},
-		"many of few":                  {8, 40, 3},
-		"of two the other has a place": {4, 2, 2},
+		"one":                           {64, 1, 12},
+		"two":                           {64, 2, 16},
+		"many":                          {64, 40, 16},
+		"many of few":                   {8, 40, 2},
+		"of few, the other has a place": {8, 2, 2},
+		"a namespace":                   {64, 0, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				classify := func(r reconcile.Request) (string, string) {
 					remote, _, _ := strings.Cut(r.Name, "/")
+					if tc.remotes == 0 {
+						return "team", "pool"
+					}
 					return "team/" + remote, "team/pool"
 				}
 				q := Fair(tc.workers, classify).NewQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
@@ -40,8 +44,8 @@ func TestRemoteEndsHoldAPartOfTheWorkers(t *testing.T) {
 						}
 					}()
 				}
-				for i := range tc.remotes * tc.workers {
-					q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: fmt.Sprintf("%d/%d", i%tc.remotes, i)}})
+				for i := range max(1, tc.remotes) * tc.workers {
+					q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: fmt.Sprintf("%d/%d", i%max(1, tc.remotes), i)}})
 				}
 				synctest.Wait()
 				if len(held) != tc.want {
