@@ -118,7 +118,7 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 // Scaling asks what limits hold for a pool, again only when something that its rules read has changed. The caller
 // decides on them and has its grant entered by Commit.
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
-	a := &Asked{in: in, needs: b.Needs()}
+	a := &Asked{in: in, needs: b.Needs(), domains: b.Domains()}
 	if a.needs.Usage() {
 		e.ledger.look(a)
 	}

@@ -137,62 +137,63 @@ func usageOf(l *ledger, p policy.Pool, needs policy.Needs) policy.Usage {
 func TestAGrantIsEnteredOnlyIfItFits(t *testing.T) {
 	e := ceiling(t, v1alpha1.ShareFirstCome)
 	a, b := asked(t.Context(), e, "a", false), asked(t.Context(), e, "b", false)
-	if !e.Commit(t.Context(), b, Grant{Granted: 8, Wanted: 10}) {
+	if !e.Commit(b, Grant{Granted: 8, Wanted: 10}) {
 		t.Error("nothing changed for the first")
 	}
-	if e.Commit(t.Context(), a, Grant{Granted: 8, Wanted: 10}) {
+	if e.Commit(a, Grant{Granted: 8, Wanted: 10}) {
 		t.Error("two grants of 8 under a ceiling of 10")
 	}
-	if !e.Commit(t.Context(), asked(t.Context(), e, "a", false), Grant{Wanted: 10}) {
+	if !e.Commit(asked(t.Context(), e, "a", false), Grant{Wanted: 10}) {
 		t.Error("a grant of none")
 	}
 	c := asked(t.Context(), e, "c", false)
-	if !e.Commit(t.Context(), b, Grant{Granted: 9, Wanted: 10}) || !e.Commit(t.Context(), c, Grant{Granted: 1, Wanted: 10}) {
+	if !e.Commit(b, Grant{Granted: 9, Wanted: 10}) || !e.Commit(c, Grant{Granted: 1, Wanted: 10}) {
 		t.Error("what others were granted meanwhile leaves as much as each of them takes")
 	}
-	if e.Commit(t.Context(), c, Grant{Granted: 2, Wanted: 10}) || !e.Commit(t.Context(), c, Grant{Granted: 1, Wanted: 9}) {
+	if e.Commit(c, Grant{Granted: 2, Wanted: 10}) || !e.Commit(c, Grant{Granted: 1, Wanted: 9}) {
 		t.Error("a pool that is granted no more than it has may always have it, and no more")
 	}
 	e.Forget(types.NamespacedName{Namespace: "ci", Name: "c"}, 0)
 	e.Hold(b, Grant{Granted: 8, Wanted: 10})
 	again := asked(t.Context(), e, "a", false)
-	if again.Answer.Scale.Max != 2 || !e.Commit(t.Context(), again, Grant{Granted: 2, Wanted: 10}) {
+	if again.Answer.Scale.Max != 2 || !e.Commit(again, Grant{Granted: 2, Wanted: 10}) {
 		t.Errorf("asked again: %+v", again.Answer)
 	}
 }
 
-// Rules of another group, or of none, have nobody wait.
-func TestWhoAsksAloneIsWaitedForAndNotForLong(t *testing.T) {
-	for name, tc := range map[string]struct {
-		commits bool
-		want    time.Duration
-	}{"until it has its grant": {true, 20 * time.Millisecond}, "not longer than it may": {false, aloneTime}} {
+// A pool of a tenant whose rules read what all pools use asks alone. Pools that no such rules bind are granted more meanwhile, at once, and that
+// doesn't refuse its grant. Another pool of the tenant's is refused more until it is done, and not for long.
+func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
+	for name, commits := range map[string]bool{"until it has its grant": true, "not longer than it may": false} {
 		synctest.Test(t, func(t *testing.T) {
-			e := ceiling(t, v1alpha1.ShareFirstCome)
-			b := asked(t.Context(), e, "b", false)
-			a := asked(t.Context(), e, "a", true)
-			began := time.Now()
-			if tc.commits {
-				go func() {
-					time.Sleep(20 * time.Millisecond) // of the test's clock
-					e.Commit(t.Context(), a, Grant{Granted: 8, Wanted: 10})
-				}()
+			e, began := shared(t, 1, 1000, v1alpha1.ShareFirstCome), time.Now()
+			putSource(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: "rules", Modules: map[string]string{
+				"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n",
+			}})
+			of := func(pool policy.Pool) *Asked {
+				return e.Scaling(t.Context(), e.For(pool), policy.ScalingInput{Pool: pool, Zone: "UTC"})
 			}
-			if ok := e.Commit(t.Context(), b, Grant{Granted: 8, Wanted: 10}); ok == tc.commits {
-				t.Errorf("%s: committed %t", name, ok)
+			ours, other, s := sharing(large, "ours"), of(sharing(large, "p0")), of(sharing(small, "s"))
+			a := e.Alone(t.Context(), e.For(ours), policy.ScalingInput{Pool: ours, Zone: "UTC"})
+			if !e.Commit(s, Grant{Granted: 8}) || !e.Commit(of(s.in.Pool), Grant{Granted: 9}) {
+				t.Errorf("%s: a neighbour is refused", name)
 			}
-			if waited := time.Since(began); waited != tc.want {
-				t.Errorf("%s: waited %s, want %s", name, waited, tc.want)
+			if !e.Commit(other, Grant{Granted: 1}) || e.Commit(other, Grant{Granted: 2}) || e.Commit(of(other.in.Pool), Grant{Granted: 2}) {
+				t.Errorf("%s: another pool of the same rules may keep what it has, and is refused more", name)
 			}
-			elsewhere := facts("other", "c", "acme", nil)
-			asked(t.Context(), e, "a", true)
-			began = time.Now()
-			e.Commit(t.Context(), e.Scaling(t.Context(), e.For(elsewhere), policy.ScalingInput{Pool: elsewhere}), Grant{})
+			if commits && !e.Commit(a, Grant{Granted: 90}) {
+				t.Errorf("%s: it is refused for a neighbour's grant", name)
+			}
 			if waited := time.Since(began); waited != 0 {
-				t.Errorf("%s: a pool of another group waited %s", name, waited)
+				t.Errorf("%s: a grant waited %s", name, waited)
+			}
+			if !commits {
+				time.Sleep(aloneTime) // of the test's clock
 			}
 			synctest.Wait()
-			time.Sleep(aloneTime)
+			if e.Commit(other, Grant{Granted: 2}) == commits || !e.Commit(of(other.in.Pool), Grant{Granted: 3}) {
+				t.Errorf("%s: after that, another pool is granted more if it was asked since", name)
+			}
 		})
 	}
 }
@@ -205,7 +206,7 @@ func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
 			asking.Go(func() {
 				for try := range 200 {
 					a := asked(t.Context(), e, fmt.Sprint("p", i), try%3 == 2)
-					e.Commit(t.Context(), a, Grant{Granted: min(a.Answer.Scale.Max, int32(try%8)), Wanted: 10})
+					e.Commit(a, Grant{Granted: min(a.Answer.Scale.Max, int32(try%8)), Wanted: 10})
 					if sum := usageOf(&e.ledger, facts("ci", "nobody", "acme", nil), policy.Needs{Namespace: true}).Namespace.Granted; sum > 10 {
 						t.Errorf("%s: %d are granted under a ceiling of 10", share, sum)
 					}
@@ -272,7 +273,7 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 		bound := e.For(now) // as bind does
 		now.Scale.Idle = 3  // as question does: x.scale
 		a := e.Scaling(t.Context(), bound, policy.ScalingInput{Pool: now, Zone: "UTC", Now: e.Now().UnixNano()})
-		e.Commit(t.Context(), a, Grant{})
+		e.Commit(a, Grant{})
 		known, _ := e.ledger.entry(keyOf(now))
 		e.ask(t.Context(), keyOf(now), &known)
 	}

@@ -47,7 +47,7 @@ func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
 	for {
 		asked := e.Scaling(context.Background(), e.For(p), in)
 		granted := max(has, min(jobs, asked.Answer.Scale.Max))
-		if e.Commit(context.Background(), asked, Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}) {
+		if e.Commit(asked, Grant{Granted: granted, Wanted: min(jobs, p.Scale.Max)}) {
 			return granted, asked.Answer
 		}
 	}
@@ -455,7 +455,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 		p := facts(namespace, name, "acme", nil)
 		p.Scale.Max = 20
 		asked := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
-		e.Commit(t.Context(), asked, Grant{Granted: n, Wanted: n})
+		e.Commit(asked, Grant{Granted: n, Wanted: n})
 	}
 	close(slow.letGo)
 	for _, namespace := range []string{"greedy", "quiet"} {

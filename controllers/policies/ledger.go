@@ -32,11 +32,13 @@ type Asked struct {
 	// Answer of the policies.
 	Answer policy.Scaling
 
-	in    policy.ScalingInput
-	needs policy.Needs
-	read  shares
-	sum   [sha256.Size]byte // of all that was read
-	end   func()            // of the reservation, if it asks alone
+	in      policy.ScalingInput
+	needs   policy.Needs
+	domains []policy.Domain
+	read    shares
+	rises   map[policy.Domain]int64 // of the ledger when it was read
+	sum     [sha256.Size]byte       // of all that was read
+	end     func()                  // of the reservation, if it asks alone
 }
 
 // shares are what a pool's rules read of the ledger, as far as it takes to find out whether that has changed.
@@ -47,23 +49,23 @@ type shares struct {
 	left []int64
 }
 
-// Alone has other pools of the groups that a pool's rules read wait with their grants until this one's is entered, for at most
-// aloneTime: for a pool that was asked twice in vain. Namespaces take turns.
+// Alone asks while no other pool of its domains may be granted more, for a pool whose grant was refused twice. Namespaces take turns in a
+// domain. Pools of other domains are granted what they ask for, whatever the rules of this one take.
 func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
-	end := e.ledger.reserve(ctx, in.Pool, b.Needs())
+	end := e.ledger.reserve(ctx, keyOf(in.Pool), b.Domains())
 	a := e.Scaling(ctx, b, in)
 	a.end = end
 	return a
 }
 
-// Commit enters a pool's grant. It returns false, and enters nothing, if the grant no longer fits what others were granted
-// since: then the pool is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
-// pools are asked about, and nobody waits for anybody's rules.
-func (e *Engine) Commit(ctx context.Context, a *Asked, grant Grant) bool {
+// Commit enters a pool's grant. It returns false, and enters nothing, if the pool would get more than it had and that may no longer fit what
+// others were granted since: then the pool is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
+// pools are asked about. Commit waits for nobody's rules.
+func (e *Engine) Commit(a *Asked, grant Grant) bool {
 	if a.end != nil {
 		defer a.end()
 	}
-	changed, ok := e.ledger.commit(ctx, a, grant)
+	changed, ok := e.ledger.commit(a, grant)
 	if ok {
 		e.reconsider(changed)
 	}
@@ -82,10 +84,9 @@ func (e *Engine) Granted(key types.NamespacedName) int32 {
 }
 
 const (
-	// aloneTime is how long others wait at most for the grant of a pool that asks alone.
-	aloneTime = 50 * time.Millisecond
-	// maxWaits is for how many such pools, one after the other, a pool waits.
-	maxWaits = 3
+	// aloneTime is how long other pools of a domain are granted no more at most while one asks alone, and ceilingTime is that of ceilings of the
+	// library, which take less than a millisecond.
+	aloneTime, ceilingTime = 50 * time.Millisecond, 5 * time.Millisecond
 	// maxListed is how many pools are listed before others get the ledger's lock.
 	maxListed = 64
 )
@@ -98,15 +99,17 @@ type ledger struct {
 	entries map[types.NamespacedName]*entry
 	visits  int // entries that were looked at with the lock
 
-	// alone is the pool that asks alone, if one does. It has the turn.
-	alone reservation
-	turn  *turns.Limiter
+	// rises counts the grants in a domain that were more than before, if its rules read what others use.
+	rises map[policy.Domain]int64
+	// alone is the pool of a domain that asks alone, or did. It had the turn.
+	alone map[policy.Domain]reservation
+	turns map[policy.Domain]*turns.Limiter
 }
 
-// reservation has the pools of groups wait until it is done.
+// reservation has the other pools of a domain be granted no more until it is done.
 type reservation struct {
-	groups []policy.GroupKey
-	done   <-chan struct{}
+	pool types.NamespacedName
+	done <-chan struct{}
 }
 
 // entry is one pool of the ledger.
@@ -119,70 +122,89 @@ type entry struct {
 }
 
 func newLedger() ledger {
-	return ledger{fleet: policy.NewFleet(), entries: map[types.NamespacedName]*entry{}, turn: turns.New(1)}
+	return ledger{
+		fleet: policy.NewFleet(), entries: map[types.NamespacedName]*entry{},
+		rises: map[policy.Domain]int64{}, alone: map[policy.Domain]reservation{}, turns: map[policy.Domain]*turns.Limiter{},
+	}
 }
 
-// reserve waits for the turn to ask alone, and then has others wait.
-func (l *ledger) reserve(ctx context.Context, p policy.Pool, needs policy.Needs) (end func()) {
-	round, err := l.turn.Enter(ctx, turns.Looking, keyOf(p).String())
+// reserve waits for the turn of a pool's first domain to ask alone, and then reserves all. A pool in domains of rules does not reserve those of
+// ceilings: rules may take long, and a ceiling is known when a grant is entered.
+func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains []policy.Domain) (end func()) {
+	isOfRules := func(d policy.Domain) bool { return d.Rules }
+	limit := ceilingTime
+	if slices.ContainsFunc(domains, isOfRules) {
+		domains = slices.DeleteFunc(slices.Clone(domains), func(d policy.Domain) bool { return !d.Rules })
+		limit = aloneTime
+	}
+	if len(domains) == 0 {
+		return func() {}
+	}
+	turn := l.turnOf(domains[0])
+	round, err := turn.Enter(ctx, turns.Looking, pool.String())
 	if err != nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithTimeout(ctx, aloneTime)
-	context.AfterFunc(ctx, func() { l.turn.Leave(round, turns.Unknown) })
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	context.AfterFunc(ctx, func() { turn.Leave(round, turns.Unknown) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.alone = reservation{needs.Groups(p), ctx.Done()}
+	for _, d := range domains {
+		l.alone[d] = reservation{pool, ctx.Done()}
+	}
 	return cancel
 }
 
-// reserved returns what ends when a pool in one of the pool's groups no longer asks alone; nil if none does. With the lock.
-func (l *ledger) reserved(p policy.Pool) <-chan struct{} {
-	select {
-	case <-l.alone.done:
-		return nil
-	default:
-	}
-	groups := policy.GroupsOf(p)
-	if slices.ContainsFunc(l.alone.groups, func(g policy.GroupKey) bool { return slices.Contains(groups, g) }) {
-		return l.alone.done
-	}
-	return nil
-}
-
-// commit enters a grant if it fits what others have now, and nobody asks alone in one of the pool's groups.
-func (l *ledger) commit(ctx context.Context, a *Asked, grant Grant) (changed []policy.GroupKey, ok bool) {
+// turnOf returns the turns of a domain.
+func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for range maxWaits {
-		done := l.reserved(a.in.Pool)
-		if done == nil || a.end != nil {
-			break
-		}
-		l.mu.Unlock()
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-		l.mu.Lock()
+	if l.turns[d] == nil {
+		l.turns[d] = turns.New(1)
 	}
-	if a.needs.Usage() && l.isStale(a, grant) {
+	return l.turns[d]
+}
+
+// isReserved reports whether another pool of a domain asks alone; with the lock.
+func (l *ledger) isReserved(d policy.Domain, pool types.NamespacedName) bool {
+	r, ok := l.alone[d]
+	if !ok || r.pool == pool {
+		return false
+	}
+	select {
+	case <-r.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// commit enters a grant if it fits what others have now.
+func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if grant.Granted > l.fleet.Granted(keyOf(a.in.Pool)) && l.isStale(a, grant) {
 		return nil, false
 	}
 	return l.put(a.in, a.needs, grant, a), true
 }
 
-// isStale reports whether a grant may not be entered for what others were granted since the pool was asked about. What rules read
-// that somebody wrote must be the same. Under a ceiling of the library, a grant may also be one that no longer uses all that the
-// ceiling left, or no more than the pool had before: see callCeiling of internal/policy for why the sum stays within the ceiling.
+// isStale reports whether a pool may not be granted more, for what others were granted since it was asked about. In a domain of rules that
+// somebody wrote, no other pool may have been granted more. Pools that aren't in the domain don't matter: they may be granted more after this
+// one as well. Under a ceiling of the library, a grant may be one that no longer uses all that the ceiling left: see callCeiling of
+// internal/policy for why the sum stays within the ceiling.
 func (l *ledger) isStale(a *Asked, grant Grant) bool {
-	now, had := l.share(a.in.Pool, a.needs), int64(l.fleet.Granted(keyOf(a.in.Pool)))
-	for i, left := range now.left {
-		if left < a.read.left[i] && int64(grant.Granted) > max(left, had) {
+	for _, d := range a.domains {
+		if l.isReserved(d, keyOf(a.in.Pool)) || l.rises[d] != a.rises[d] {
 			return true
 		}
 	}
-	return !reflect.DeepEqual(now.groups, a.read.groups)
+	for i, left := range l.fleet.Left(a.in.Pool, a.needs) {
+		if left < a.read.left[i] && int64(grant.Granted) > left {
+			return true
+		}
+	}
+	return false
 }
 
 // share reads the ledger for a pool; with the lock.
@@ -199,6 +221,10 @@ func (l *ledger) look(a *Asked) {
 	l.mu.Lock()
 	sums, granted := l.fleet.Sums(a.in.Pool, a.needs), l.fleet.Granted(keyOf(a.in.Pool))
 	a.read = l.share(a.in.Pool, a.needs)
+	a.rises = map[policy.Domain]int64{}
+	for _, d := range a.domains {
+		a.rises[d] = l.rises[d]
+	}
 	l.mu.Unlock()
 	a.in.Usage = policy.UsageOf(a.in.Pool, a.needs, sums, func(g policy.GroupKey) []policy.Member { return l.list(g, "") })
 	a.in.Usage.Granted = granted
@@ -259,6 +285,13 @@ func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, as
 		now.answer, now.read = new(asked.Answer), asked.read
 	}
 	l.entries[keyOf(in.Pool)] = now
+	if asked != nil && grant.Granted > l.fleet.Granted(keyOf(in.Pool)) {
+		for _, d := range asked.domains {
+			if d.Rules {
+				l.rises[d]++
+			}
+		}
+	}
 	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
 }
 

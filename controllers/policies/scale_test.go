@@ -4,7 +4,6 @@
 package policies
 
 import (
-	"context"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -95,7 +94,7 @@ func TestTheLeadersStartVisitsEachEntryAFewTimes(t *testing.T) {
 		for i := range n {
 			p := sharing(large, fmt.Sprint("p", i))
 			a := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
-			if !e.Commit(t.Context(), a, Grant{Granted: 1, Wanted: 2}) { // each waits for room
+			if !e.Commit(a, Grant{Granted: 1, Wanted: 2}) { // each waits for room
 				t.Fatal("refused")
 			}
 		}
@@ -117,7 +116,7 @@ func TestGrantsOfALargeTenantRefuseNoneThatFits(t *testing.T) {
 				other := sharing(large, fmt.Sprint("p", 3*i+j))
 				ask(e, other, int32(2+i%3), 0)
 			}
-			if granted := int32(i % 3); !e.Commit(t.Context(), a, Grant{Granted: granted, Wanted: granted}) {
+			if granted := int32(i % 3); !e.Commit(a, Grant{Granted: granted, Wanted: granted}) {
 				t.Fatalf("%s: commit %d is refused", share, i)
 			}
 		}
@@ -186,9 +185,9 @@ func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 			p := sharing(namespace, name)
 			a := e.Alone(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Zone: "UTC"})
 			order = append(order, namespace) // one at a time
-			e.Commit(t.Context(), a, Grant{})
+			e.Commit(a, Grant{})
 		}
-		end := e.ledger.reserve(t.Context(), sharing(large, "first"), policy.Needs{All: true})
+		end := e.ledger.reserve(t.Context(), types.NamespacedName{Namespace: large, Name: "first"}, []policy.Domain{{}})
 		for i := range 20 {
 			go alone(large, fmt.Sprint("p", i))
 		}
@@ -217,9 +216,8 @@ func TestPoolsAreListedInParts(t *testing.T) {
 	if a.Answer.Scale.Max != 100-maxListed-1 || len(a.in.Usage.All.Members) != 2*maxListed+3 {
 		t.Errorf("max %d of %d members; %v", a.Answer.Scale.Max, len(a.in.Usage.All.Members), a.Answer.Failures)
 	}
-	e.ledger.enter(policy.ScalingInput{Pool: sharing(large, "p0")}, policy.Needs{}, Grant{Granted: 1})
-	if e.Commit(t.Context(), a, Grant{}) {
-		t.Error("committed although a member has another grant")
+	if granted, _ := ask(e, sharing(large, "p0"), 1, 0); granted != 1 || e.Commit(a, Grant{Granted: 1}) {
+		t.Error("granted more although a member was granted more")
 	}
 }
 
@@ -239,7 +237,7 @@ func BenchmarkTheLedgerOfALeadersStart(b *testing.B) {
 		for i, p := range pools {
 			a := &Asked{in: policy.ScalingInput{Pool: p}, needs: needs}
 			l.look(a)
-			if _, ok := l.commit(context.Background(), a, Grant{Granted: int32(i % 7), Wanted: int32(i % 11)}); !ok {
+			if _, ok := l.commit(a, Grant{Granted: int32(i % 7), Wanted: int32(i % 11)}); !ok {
 				b.Fatal("refused")
 			}
 		}

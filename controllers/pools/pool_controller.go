@@ -167,13 +167,13 @@ func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
 	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key()), r.question(o)
 	for range 2 {
 		asked := r.Policies.Scaling(ctx, o.policies.bound, question)
-		if d := decide(o, update, asked.Answer, granted); r.Policies.Commit(ctx, asked, d.grant) {
+		if d := decide(o, update, asked.Answer, granted); r.Policies.Commit(asked, d.grant) {
 			return &d
 		}
 	}
 	asked := r.Policies.Alone(ctx, o.policies.bound, question)
 	d := decide(o, update, asked.Answer, granted)
-	if !r.Policies.Commit(ctx, asked, d.grant) {
+	if !r.Policies.Commit(asked, d.grant) {
 		asked.Answer.Failures = append(asked.Answer.Failures, contended)
 		d = decide(o, update, asked.Answer, granted)
 		r.Policies.Hold(asked, d.grant)

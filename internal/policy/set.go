@@ -62,8 +62,22 @@ func (s *Set) For(pool Pool) *Bound {
 	}
 	for _, p := range b.policies {
 		b.needs = b.needs.and(p.facts.Needs)
+		if d := (Domain{p.source.Namespace, true}); p.facts.Needs.readsOthers() && !slices.Contains(b.domains, d) {
+			b.domains = append(b.domains, d)
+		}
+		if d := (Domain{p.source.Namespace, false}); len(p.facts.Needs.Ceilings) > 0 && !slices.Contains(b.domains, d) {
+			b.domains = append(b.domains, d)
+		}
 	}
 	return b
+}
+
+// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by what others use.
+type Domain struct {
+	// Namespace of the policies; "" for ClusterRunnerPolicies.
+	Namespace string
+	// Rules is true if rules that somebody wrote read what others use, and false for ceilings of the library.
+	Rules bool
 }
 
 // Bound are the policies that bind one pool. Several may ask it at once.
@@ -71,7 +85,11 @@ type Bound struct {
 	policies []*Policy
 	digest   string
 	needs    Needs
+	domains  []Domain
 }
+
+// Domains returns the domains that the pool is in, the cluster's first.
+func (b *Bound) Domains() []Domain { return b.domains }
 
 // Digest identifies the policies, those audited included; empty if there are none.
 func (b *Bound) Digest() string { return b.digest }
