@@ -46,6 +46,8 @@ type Engine struct {
 	set    *policy.Set
 	pools  poolsByNamespace
 	passes passes
+	// listings are by namespace, for new pools.
+	listings map[string]*listing
 	queue  queue            // of the pools' controller; nil until it runs
 	queues map[string]queue // of the policies' controllers that run, by kind
 
@@ -146,7 +148,7 @@ type remembered[T any] struct {
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
 		Now: now, loaded: map[string]loaded{}, sound: map[string]loaded{}, states: map[string]string{}, set: policy.NewSet(),
-		pools: poolsByNamespace{}, passes: newPasses(), queues: map[string]queue{}, ledger: newLedger(),
+		pools: poolsByNamespace{}, passes: newPasses(), listings: map[string]*listing{}, queues: map[string]queue{}, ledger: newLedger(),
 	}
 }
 
@@ -352,10 +354,15 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 	if unknown := e.unknown(sources); !slices.ContainsFunc(unknown, binds) {
 		return true, nil
 	}
-	e.mu.Lock()
-	e.remember(facts).waits = true // for Put
-	e.mu.Unlock()
+	e.awaitPolicies(facts)
 	return !slices.ContainsFunc(e.unknown(sources), binds), nil
+}
+
+// awaitPolicies has a pool woken by Put.
+func (e *Engine) awaitPolicies(facts policy.Pool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remember(facts).waits = true
 }
 
 // unknown returns those policies that were not loaded yet.

@@ -55,11 +55,9 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	if o.denied, err = r.authorize(ctx, pool); err != nil {
 		return o, err
 	}
-	reader := client.Reader(r.Client)
-	if o.lastLimits() == nil && !memory.policiesRead {
-		reader, o.memory.policiesRead = r.Live, true // a pool may be seen before the policy that was made before it
-	}
-	if o.policies, err = r.resolvePolicies(ctx, reader, pool, o.denied); err != nil {
+	isNew := o.lastLimits() == nil && !memory.policiesRead // a pool may be seen before the policy that was made before it
+	o.memory.policiesRead = o.memory.policiesRead || isNew
+	if o.policies, err = r.resolvePolicies(ctx, isNew, pool, o.denied); err != nil {
 		return o, err
 	}
 	o.policies.areLate, o.memory.loadingSince = isLate(o)

@@ -47,7 +47,7 @@ type appliedPolicies struct {
 
 // resolvePolicies finds the policies that apply to the pool. While one that may is not loaded yet, everything
 // is held.
-func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, pool *v1alpha1.RunnerPool, denied error) (appliedPolicies, error) {
+func (r *Reconciler) resolvePolicies(ctx context.Context, isNew bool, pool *v1alpha1.RunnerPool, denied error) (appliedPolicies, error) {
 	p := appliedPolicies{facts: policy.PoolOf(pool)}
 	if denied != nil {
 		p.facts.Connection = "" // it counts for nothing among those that may use the connection
@@ -59,7 +59,13 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, reader client.Reader, 
 		}
 		p.network = podspec.NetworkOf(&conn.Spec)
 	}
-	known, err := r.Policies.Knows(ctx, reader, p.facts)
+	var known bool
+	var err error
+	if isNew {
+		known, err = r.Policies.KnowsNew(ctx, r.Client, r.Live, p.facts, pool.UID)
+	} else {
+		known, err = r.Policies.Knows(ctx, r.Client, p.facts)
+	}
 	if err != nil {
 		return p, err
 	}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// listing has the policies that may bind pools of a namespace, as the API server had them after pools were made.
+type listing struct {
+	covers   map[types.UID]bool // pools that weren't looked at yet
+	policies []policy.Source    // without rules and selectors
+}
+
+// KnowsNew is Knows for a pool that is looked at for the first time: the cache may not show policies yet that were made before the pool. The API
+// server is asked, without a cache, once for all pools of the namespace that the cache shows by then, and for metadata alone: what a tenant's
+// policies hold isn't read for each of the tenant's pools.
+func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts policy.Pool, uid types.UID) (bool, error) {
+	listed, err := e.listed(ctx, c, live, facts.Namespace, uid)
+	if err != nil {
+		return false, err
+	}
+	shown, err := sources(ctx, c, facts.Namespace)
+	if err != nil {
+		return false, err
+	}
+	areHidden := func() bool {
+		return slices.ContainsFunc(e.unknown(listed), func(s policy.Source) bool {
+			return !slices.ContainsFunc(shown, func(o policy.Source) bool { return o.Ref() == s.Ref() })
+		})
+	}
+	if areHidden() {
+		e.awaitPolicies(facts)
+		if areHidden() { // the last wasn't loaded meanwhile
+			return false, nil
+		}
+	}
+	return e.Knows(ctx, c, facts)
+}
+
+// listed returns the policies that were there when a pool was made. It holds no lock while it reads.
+func (e *Engine) listed(ctx context.Context, c, live client.Reader, namespace string, uid types.UID) ([]policy.Source, error) {
+	if l := e.take(namespace, uid); l != nil {
+		return l.policies, nil
+	}
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := c.List(ctx, pools, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing new pools: %w", err)
+	}
+	l := &listing{covers: map[types.UID]bool{}}
+	for i := range pools.Items {
+		if p := &pools.Items[i]; p.Status.Decision == nil {
+			l.covers[p.UID] = true
+		}
+	}
+	for kind, in := range map[string]string{policy.KindClusterRunnerPolicy: "", policy.KindRunnerPolicy: namespace} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
+		if err := live.List(ctx, list, client.InNamespace(in)); err != nil {
+			return nil, fmt.Errorf("listing policies: %w", err)
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; p.DeletionTimestamp.IsZero() {
+				l.policies = append(l.policies, policy.Source{Kind: kind, Namespace: p.Namespace, Name: p.Name})
+			}
+		}
+	}
+	e.mu.Lock()
+	e.listings[namespace] = l
+	e.mu.Unlock()
+	e.take(namespace, uid)
+	return l.policies, nil
+}
+
+// take returns the listing that covers a pool, which isn't needed for it any more.
+func (e *Engine) take(namespace string, uid types.UID) *listing {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.listings[namespace]
+	if l == nil || !l.covers[uid] {
+		return nil
+	}
+	if delete(l.covers, uid); len(l.covers) == 0 {
+		delete(e.listings, namespace)
+	}
+	return l
+}
