@@ -26,6 +26,8 @@ const (
 	DefaultConnectDeadline = 2 * time.Minute
 	// DefaultMaxSurge is what a rolling update may take beyond the desired number.
 	DefaultMaxSurge = "25%"
+	// MaxPoolBytes is the most that a RunnerPool's spec takes as JSON, its template included.
+	MaxPoolBytes = 256 << 10
 	// DefaultCanaryPause is how long canaries have to do well.
 	DefaultCanaryPause = 5 * time.Minute
 )

@@ -106,7 +106,27 @@ func (s *PoolSource) UnmarshalJSON(data []byte) error { return s.read(data, s.st
 func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict()) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (p *RunnerPool) UnmarshalJSON(data []byte) error { return p.read(data, p.strict()) }
+func (p *RunnerPool) UnmarshalJSON(data []byte) error {
+	if err := p.read(data, p.strict()); err != nil || len(data) <= MaxPoolBytes {
+		return err
+	}
+	var as struct{ Spec json.RawMessage }
+	if err := json.Unmarshal(data, &as); err != nil {
+		return err
+	}
+	if err := CheckPoolSize(len(as.Spec)); err != nil { // it would be kept, compared and copied
+		p.Spec, p.Fields = RunnerPoolSpec{}, append(p.Fields, "spec: "+err.Error())
+	}
+	return nil
+}
+
+// CheckPoolSize returns an error if the spec of a RunnerPool has too many bytes of JSON.
+func CheckPoolSize(bytes int) error {
+	if bytes > MaxPoolBytes {
+		return fmt.Errorf("it has %d bytes, more than %d: keep scripts and configuration in the image, or in ConfigMaps, and use fewer patterns", bytes, MaxPoolBytes)
+	}
+	return nil
+}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *ScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }

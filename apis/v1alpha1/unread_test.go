@@ -111,6 +111,26 @@ func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
 	}
 }
 
+// A pool that is larger than it may be stalls alone, and what it declares isn't kept.
+func TestAPoolThatIsTooLargeIsNotKept(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bytes  int
+		refuse bool
+	}{"as large as it may be": {v1alpha1.MaxPoolBytes, false}, "larger": {v1alpha1.MaxPoolBytes + 1, true}} {
+		const spec = `{"runnerGroup":"g","template":{"a":"%s"}}`
+		text := fmt.Sprintf(spec, strings.Repeat("x", tc.bytes-len(spec)+len("%s")))
+		p := &v1alpha1.RunnerPool{}
+		must(t, p.UnmarshalJSON([]byte(`{"metadata":{"name":"linux"},"spec":`+text+`,"status":{"revision":"linux-1"}}`)))
+		err := p.Unreadable()
+		if refused := err != nil && strings.HasPrefix(err.Error(), "spec: it has 262145 bytes, more than 262144"); refused != tc.refuse || err != nil != tc.refuse {
+			t.Errorf("%s: %v", name, err)
+		}
+		if isKept := p.Spec.RunnerGroup != ""; isKept == tc.refuse || p.Name != "linux" || p.Status.Revision == "" {
+			t.Errorf("%s: kept %+v", name, p)
+		}
+	}
+}
+
 func TestStrictReadingRefuses(t *testing.T) {
 	const text = `{"spec":{"scale":{"idleTimeout":"banana"}}}`
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), v1alpha1.Strict(&v1alpha1.RunnerPool{})); err == nil {

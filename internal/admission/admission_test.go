@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/charts"
 )
 
@@ -33,6 +35,7 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		"a name":               {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
 		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {start: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {start: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules[1]"}},
 		"labels twice":         {pool("labels: [a, a],", "", ""), []string{"spec.labels[1]"}},
+		"too large":            {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec", "spec.template.spec.hostname"}},
 		"no progress":          {pool("update: {maxSurge: 0, maxUnavailable: 0},", "", ""), []string{"spec.update"}},
 		"a label's key":        {pool("", `nodeSelector: {"a b": c},`, ""), []string{"spec.template.spec.nodeSelector"}},
 		"containers twice":     {pool("", `initContainers: [{name: runner, image: b}],`, ""), []string{"spec.template.spec.containers[0].name"}},

@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -17,10 +18,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // An API server checks pods with code that is in no library. These are its rules (k8s.io/kubernetes, pkg/apis/core/validation) that
 // templates of runners break; the others are told by a dry run in the cluster.
+
+// checkSize returns that a pool's spec is too large, which the chart's ValidatingAdmissionPolicy and the controller refuse.
+func checkSize(spec any) field.ErrorList {
+	text, err := json.Marshal(spec)
+	if err == nil {
+		err = v1alpha1.CheckPoolSize(len(text))
+	}
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
+	}
+	return nil
+}
 
 // checkTemplate returns what is wrong with the pod of a pool.
 func checkTemplate(pool map[string]any) field.ErrorList {

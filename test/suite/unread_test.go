@@ -187,9 +187,15 @@ func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
 			return nil
 		})
 	}
-	large := newPool("deep", "large", "acme", func(p *v1alpha1.RunnerPool) {
-		p.Spec.Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","env":[{"name":"A","value":%q}]}]}}`, strings.Repeat("1234567 ", 100_000))
-	})
+	sized := func(bytes int) *v1alpha1.RunnerPool {
+		return newPool("deep", "large", "acme", func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"name":"runner","env":[{"name":"A","value":%q}]}]}}`, strings.Repeat("1234567 ", bytes/8))
+		})
+	}
+	if err := shared.Client.Create(t.Context(), sized(800_000)); err == nil || !strings.Contains(err.Error(), "spec is larger than 256 KiB") {
+		t.Errorf("of a large pool the API server said %v", err)
+	}
+	large := sized(250_000)
 	must(t, shared.Client.Create(t.Context(), large))
 	must(t, shared.Client.List(t.Context(), &v1alpha1.RunnerPoolList{}))
 	must(t, shared.Client.Delete(t.Context(), large))
