@@ -17,19 +17,45 @@ import (
 // status holds must be recoverable without it, or its write be Urgent: nothing that is put
 // off is durable.
 type Gathered struct {
-	after time.Duration
-	rate  *rate.Limiter
-	now   func() time.Time
+	after     time.Duration
+	perSecond int
+	rate      *rate.Limiter
+	now       func() time.Time
 
-	mu    sync.Mutex
-	since map[types.UID]time.Time // when the first change came that isn't written
+	mu     sync.Mutex
+	since  map[types.UID]time.Time // when the first change came that isn't written
+	second int64
+	parts  map[string]int // writes in this second, by namespace
 }
 
 // Gather puts changes off for the given time after the first of them, and up to five
 // times as long while more than so many a second are due, news included: what is told of
-// some must not hinder the work of others.
+// some must not hinder the work of others. Namespaces share that number, so that the changes of one don't put off another's.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
-	return &Gathered{after: after, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now, since: map[types.UID]time.Time{}}
+	return &Gathered{
+		after: after, perSecond: perSecond, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now,
+		since: map[types.UID]time.Time{}, parts: map[string]int{},
+	}
+}
+
+// allows reports whether a namespace may have one more write now; with the lock. A namespace has an equal part of the writes of a second. It may
+// have more if others leave some, but not more than a quarter while there are others.
+func (g *Gathered) allows(namespace string, now time.Time) bool {
+	if g.second != now.Unix() {
+		g.second = now.Unix()
+		clear(g.parts)
+	}
+	g.parts[namespace]++
+	own, others := g.parts[namespace], len(g.parts)-1
+	isLeft := (others == 0 || own <= max(1, g.perSecond/4)) && g.rate.AllowN(now, 1)
+	if isLeft {
+		return true
+	}
+	isOwn := own <= g.perSecond/(others+1)
+	if !isOwn {
+		g.parts[namespace]--
+	}
+	return isOwn
 }
 
 // Forget drops what is remembered of an object that is gone.
@@ -65,7 +91,7 @@ func (g *Gathered) left(obj Object, news bool) time.Duration {
 		g.since[uid] = now
 	}
 	age := now.Sub(since)
-	if age >= after && age < stretch*g.after && !g.rate.AllowN(now, 1) {
+	if age >= after && age < stretch*g.after && !g.allows(obj.GetNamespace(), now) {
 		return g.after
 	}
 	return max(0, after-age)

@@ -350,6 +350,44 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 	}
 }
 
+// However many statuses of one namespace change, a change in another one is written at once, and both together make about as many writes a second
+// as there may be.
+func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
+	const perSecond, greedy = 8, 40
+	now := time.Unix(1_000_000, 0)
+	b := newBench(t)
+	b.reporter.Events = events.NewFakeRecorder(1000)
+	b.reporter.Gathered = kube.Gather(time.Second, perSecond, func() time.Time { return now })
+	var pools []*v1alpha1.RunnerPool
+	for i := range greedy {
+		pools = append(pools, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))}})
+	}
+	pools = append(pools, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "linux", UID: "team"}})
+	for _, p := range pools {
+		if err := b.client.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got [][2]int // writes of each namespace in the first seconds
+	for range 4 {
+		writes := [2]int{}
+		for i, p := range pools {
+			before := b.writes
+			attempt := b.reporter.Begin(p)
+			p.Status.Conditions = nil
+			if _, err := attempt.Finish(t.Context(), kube.Done{Message: now.String()}, kube.Wait(fmt.Sprint("Reason", now.Unix()), time.Second, "no room")); err != nil {
+				t.Fatal(err)
+			}
+			writes[i/greedy] += b.writes - before
+		}
+		got = append(got, writes)
+		now = now.Add(time.Second)
+	}
+	if diff := cmp.Diff([][2]int{{8, 1}, {8, 1}, {8, 1}, {8, 1}}, got); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
 // What reads conditions compares their times with those of objects, which are the API server's: this machine's clock may be another.
 func TestConditionsChangeByTheReportersClock(t *testing.T) {
 	b, now := newBench(t), time.Unix(1_000_000, 0)
