@@ -48,8 +48,8 @@ type Engine struct {
 	passes passes
 	// listings are by namespace, for new pools.
 	listings map[string]*listing
-	queue  queue            // of the pools' controller; nil until it runs
-	queues map[string]queue // of the policies' controllers that run, by kind
+	queue    queue            // of the pools' controller; nil until it runs
+	queues   map[string]queue // of the policies' controllers that run, by kind
 
 	ledger ledger
 }

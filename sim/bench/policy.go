@@ -167,7 +167,7 @@ func (f *fleet) limits(ctx context.Context, p *v1alpha1.RunnerPool, granted int3
 	facts := policy.PoolOf(p)
 	in := policy.ScalingInput{Pool: facts, Jobs: 4, Runners: policy.Runners{Total: 5, Busy: 4, Idle: 1}, Now: f.now.UnixNano(), Zone: "UTC"}
 	asked := f.engine.Scaling(ctx, f.engine.For(facts), in)
-	f.engine.Commit(ctx, asked, policies.Grant{Granted: granted, Wanted: granted + 2})
+	f.engine.Commit(asked, policies.Grant{Granted: granted, Wanted: granted + 2})
 	return asked.Answer
 }
 
