@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// maximalWide is how many of the tenant's pools are as large as etcd takes, beside those of one commit. Each phase has maximalJobs of the
+// maximalWide is how many of the tenant's pools are as large as a pool may be, beside those of one commit. Each phase has maximalJobs of the
 // neighbour, and there are maximalStarts of the leader, and crashes.
 const maximalWide, maximalJobs, maximalStarts = 4, 5, 5
 

@@ -36,7 +36,7 @@ type Tenant struct {
 	Namespace string
 	// Connection is that of the pools, which the caller makes.
 	Connection string
-	// Pools is how many there are, each with its part of what MostPools of one commit may take. Wide is how many more are as large as etcd takes.
+	// Pools is how many there are, each with its part of what MostPools of one commit may take. Wide is how many more are as large as a pool may be.
 	Pools, Wide int
 	// URL is a server that connections of the tenant name, and Secret their credentials.
 	URL, Secret string
