@@ -198,6 +198,26 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 	}
 }
 
+// A rule of the cluster that reads what a pool's namespace uses has grants of other namespaces refuse none.
+func TestGrantsOfOtherGroupsRefuseNone(t *testing.T) {
+	e := newEngine()
+	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.namespace.granted, \"hard\": true, \"reason\": \"r\"}\n",
+	}})
+	s, same := sharing(small, "s"), sharing(small, "same")
+	a := e.Scaling(t.Context(), e.For(s), policy.ScalingInput{Pool: s, Zone: "UTC"})
+	ask(e, sharing(large, "p"), 5, 0)
+	alone := sharing(large, "alone")
+	e.Alone(t.Context(), e.For(alone), policy.ScalingInput{Pool: alone, Zone: "UTC"})
+	if !e.Commit(a, Grant{Granted: 5}) {
+		t.Error("refused for a grant in another namespace")
+	}
+	a = e.Scaling(t.Context(), e.For(s), policy.ScalingInput{Pool: s, Zone: "UTC"})
+	if ask(e, same, 2, 0); e.Commit(a, Grant{Granted: 9}) {
+		t.Error("granted more although another pool of the namespace was granted more")
+	}
+}
+
 func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
 	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFirstCome, v1alpha1.ShareFair} {
 		e := ceiling(t, share)

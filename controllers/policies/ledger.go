@@ -36,9 +36,9 @@ type Asked struct {
 	needs   policy.Needs
 	domains []policy.Domain
 	read    shares
-	rises   map[policy.Domain]int64 // of the ledger when it was read
-	sum     [sha256.Size]byte       // of all that was read
-	end     func()                  // of the reservation, if it asks alone
+	since   int64             // rises of the ledger when it was read
+	sum     [sha256.Size]byte // of all that was read
+	end     func()            // of the reservation, if it asks alone
 }
 
 // shares are what a pool's rules read of the ledger, as far as it takes to find out whether that has changed.
@@ -87,6 +87,8 @@ const (
 	// aloneTime is how long other pools of a domain are granted no more at most while one asks alone, and ceilingTime is that of ceilings of the
 	// library, which take less than a millisecond.
 	aloneTime, ceilingTime = 50 * time.Millisecond, 5 * time.Millisecond
+	// maxRisen is for how many domains it is remembered when a pool was granted more. Where there are more, pools that were asked before are asked again.
+	maxRisen = 10_000
 	// maxListed is how many pools are listed before others get the ledger's lock.
 	maxListed = 64
 )
@@ -99,11 +101,18 @@ type ledger struct {
 	entries map[types.NamespacedName]*entry
 	visits  int // entries that were looked at with the lock
 
-	// rises counts the grants in a domain that were more than before, if its rules read what others use.
-	rises map[policy.Domain]int64
-	// alone is the pool of a domain that asks alone, or did. It had the turn.
+	// rises counts the grants that were more than before, and risen has the last in each domain of rules. Those before forgotten are left out.
+	rises, forgotten int64
+	risen            map[policy.Domain]int64
+	// alone is the pool of a domain that asks alone. It has the turn.
 	alone map[policy.Domain]reservation
-	turns map[policy.Domain]*turns.Limiter
+	turns map[policy.Domain]*turn
+}
+
+// turn is that of pools that ask alone in a domain. It is dropped when no pool needs it.
+type turn struct {
+	limiter *turns.Limiter
+	users   int
 }
 
 // reservation has the other pools of a domain be granted no more until it is done.
@@ -124,7 +133,7 @@ type entry struct {
 func newLedger() ledger {
 	return ledger{
 		fleet: policy.NewFleet(), entries: map[types.NamespacedName]*entry{},
-		rises: map[policy.Domain]int64{}, alone: map[policy.Domain]reservation{}, turns: map[policy.Domain]*turns.Limiter{},
+		risen: map[policy.Domain]int64{}, alone: map[policy.Domain]reservation{}, turns: map[policy.Domain]*turn{},
 	}
 }
 
@@ -140,29 +149,63 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	if len(domains) == 0 {
 		return func() {}
 	}
-	turn := l.turnOf(domains[0])
-	round, err := turn.Enter(ctx, turns.Looking, pool.String())
+	limiter := l.turnOf(domains[0])
+	round, err := limiter.Enter(ctx, turns.Looking, pool.String())
 	if err != nil {
+		l.release(pool, domains)
 		return func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	context.AfterFunc(ctx, func() { turn.Leave(round, turns.Unknown) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range domains {
 		l.alone[d] = reservation{pool, ctx.Done()}
 	}
+	context.AfterFunc(ctx, func() {
+		l.release(pool, domains)
+		limiter.Leave(round, turns.Unknown)
+	})
 	return cancel
 }
 
-// turnOf returns the turns of a domain.
+// turnOf returns the turns of a domain, for one more pool.
 func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.turns[d] == nil {
-		l.turns[d] = turns.New(1)
+		l.turns[d] = &turn{limiter: turns.New(1)}
 	}
-	return l.turns[d]
+	l.turns[d].users++
+	return l.turns[d].limiter
+}
+
+// release ends a pool's reservation, and its need for the turns of the first domain.
+func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range domains {
+		if l.alone[d].pool == pool {
+			delete(l.alone, d)
+		}
+	}
+	t := l.turns[domains[0]]
+	if t.users--; t.users == 0 {
+		delete(l.turns, domains[0])
+	}
+}
+
+// rise notes that a pool of domains was granted more; with the lock.
+func (l *ledger) rise(domains []policy.Domain) {
+	l.rises++
+	if len(l.risen) > maxRisen {
+		clear(l.risen)
+		l.forgotten = l.rises
+	}
+	for _, d := range domains {
+		if d.Rules {
+			l.risen[d] = l.rises
+		}
+	}
 }
 
 // isReserved reports whether another pool of a domain asks alone; with the lock.
@@ -195,7 +238,7 @@ func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bo
 // internal/policy for why the sum stays within the ceiling.
 func (l *ledger) isStale(a *Asked, grant Grant) bool {
 	for _, d := range a.domains {
-		if l.isReserved(d, keyOf(a.in.Pool)) || l.rises[d] != a.rises[d] {
+		if l.isReserved(d, keyOf(a.in.Pool)) || d.Rules && max(l.risen[d], l.forgotten) > a.since {
 			return true
 		}
 	}
@@ -221,10 +264,7 @@ func (l *ledger) look(a *Asked) {
 	l.mu.Lock()
 	sums, granted := l.fleet.Sums(a.in.Pool, a.needs), l.fleet.Granted(keyOf(a.in.Pool))
 	a.read = l.share(a.in.Pool, a.needs)
-	a.rises = map[policy.Domain]int64{}
-	for _, d := range a.domains {
-		a.rises[d] = l.rises[d]
-	}
+	a.since = l.rises
 	l.mu.Unlock()
 	a.in.Usage = policy.UsageOf(a.in.Pool, a.needs, sums, func(g policy.GroupKey) []policy.Member { return l.list(g, "") })
 	a.in.Usage.Granted = granted
@@ -286,11 +326,7 @@ func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, as
 	}
 	l.entries[keyOf(in.Pool)] = now
 	if asked != nil && grant.Granted > l.fleet.Granted(keyOf(in.Pool)) {
-		for _, d := range asked.domains {
-			if d.Rules {
-				l.rises[d]++
-			}
-		}
+		l.rise(asked.domains)
 	}
 	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
 }

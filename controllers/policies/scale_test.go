@@ -187,7 +187,7 @@ func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 			order = append(order, namespace) // one at a time
 			e.Commit(a, Grant{})
 		}
-		end := e.ledger.reserve(t.Context(), types.NamespacedName{Namespace: large, Name: "first"}, []policy.Domain{{}})
+		end := e.ledger.reserve(t.Context(), types.NamespacedName{Namespace: large, Name: "first"}, e.For(sharing(large, "first")).Domains())
 		for i := range 20 {
 			go alone(large, fmt.Sprint("p", i))
 		}

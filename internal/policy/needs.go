@@ -38,12 +38,7 @@ var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true
 
 // Usage is true when a rule reads input.usage at all.
 func (n Needs) Usage() bool {
-	return len(n.Ceilings) > 0 || n.Granted || n.readsOthers()
-}
-
-// readsOthers reports whether rules that somebody wrote read what other pools use.
-func (n Needs) readsOthers() bool {
-	return n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+	return len(n.Ceilings) > 0 || n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
 }
 
 // OfRules are the needs of rules that somebody wrote.

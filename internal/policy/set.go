@@ -62,22 +62,28 @@ func (s *Set) For(pool Pool) *Bound {
 	}
 	for _, p := range b.policies {
 		b.needs = b.needs.and(p.facts.Needs)
-		if d := (Domain{p.source.Namespace, true}); p.facts.Needs.readsOthers() && !slices.Contains(b.domains, d) {
-			b.domains = append(b.domains, d)
-		}
-		if d := (Domain{p.source.Namespace, false}); len(p.facts.Needs.Ceilings) > 0 && !slices.Contains(b.domains, d) {
-			b.domains = append(b.domains, d)
-		}
+		b.addDomains(p.source.Namespace, true, p.facts.Needs.OfRules().Groups(pool))
+		b.addDomains(p.source.Namespace, false, Needs{Ceilings: p.facts.Needs.Ceilings}.Groups(pool))
 	}
 	return b
 }
 
-// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by what others use.
+func (b *Bound) addDomains(namespace string, rules bool, groups []GroupKey) {
+	for _, g := range groups {
+		if d := (Domain{namespace, rules, g}); !slices.Contains(b.domains, d) {
+			b.domains = append(b.domains, d)
+		}
+	}
+}
+
+// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by what a group uses.
 type Domain struct {
 	// Namespace of the policies; "" for ClusterRunnerPolicies.
 	Namespace string
 	// Rules is true if rules that somebody wrote read what others use, and false for ceilings of the library.
 	Rules bool
+	// Group that they read, in which the pool is.
+	Group GroupKey
 }
 
 // Bound are the policies that bind one pool. Several may ask it at once.
