@@ -150,7 +150,7 @@ func structsOf(prefix string, in ast.Expr) (definitions []ast.Decl) {
 	case *ast.ListLit:
 		for _, element := range x.Elts {
 			if rest, ok := element.(*ast.Ellipsis); ok {
-				definitions = append(definitions, structsOf(prefix, rest.Type)...)
+				definitions = append(definitions, structOfItems(prefix, rest)...)
 			}
 		}
 	}
@@ -171,6 +171,20 @@ func structOfField(prefix string, field *ast.Field) []ast.Decl {
 	definition := &ast.Field{Label: ast.NewIdent(name), Value: field.Value}
 	ast.SetRelPos(definition, token.NewSection)
 	field.Value = ast.NewIdent(name)
+	return append([]ast.Decl{definition}, inner...)
+}
+
+// structOfItems returns the definition that takes the place of the struct of a list's items, and those within. In CUE v0.17 a list with a
+// bound on its length would otherwise take items with unknown fields: list.MaxItems(3) & [...{a!: string}] isn't closed, even in a definition.
+func structOfItems(prefix string, rest *ast.Ellipsis) []ast.Decl {
+	inner := structsOf(prefix, rest.Type)
+	if !isStruct(rest.Type) {
+		return inner
+	}
+	name := ast.NewIdent("_#" + strings.TrimLeft(prefix, "_#") + "Item")
+	definition := &ast.Field{Label: name, Value: rest.Type}
+	ast.SetRelPos(definition, token.NewSection)
+	rest.Type = ast.NewIdent(name.Name)
 	return append([]ast.Decl{definition}, inner...)
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -90,7 +91,7 @@ func read(file string) (d definition, err error) {
 func Kinds() []string { return slices.Sorted(maps.Keys(byKind())) }
 
 // Check returns what an API server would refuse an object for that is to be created; nothing for a kind that isn't one of Corral's. The
-// object's metadata.namespace may be left out. Unknown fields aren't told: an API server drops them, and the CUE schema refuses them.
+// object's metadata.namespace may be left out. Unknown fields are refused, as a server-side apply and kubectl's strict validation refuse them.
 func Check(object map[string]any) field.ErrorList {
 	errs := check(object)
 	slices.SortStableFunc(errs, func(a, b *field.Error) int {
@@ -113,6 +114,7 @@ func check(object map[string]any) field.ErrorList {
 		return field.ErrorList{field.NotSupported(field.NewPath("apiVersion"), o.GetAPIVersion(), []string{d.version})}
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(o, d.namespaced && o.GetNamespace() != "", apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, unknownFields(object, d.schema)...)
 	errs = append(errs, validation.ValidateCustomResource(nil, object, d.values)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.schema, object)...)
 	if len(errs) > 0 {
@@ -125,6 +127,15 @@ func check(object map[string]any) field.ErrorList {
 	if o.GetKind() == "RunnerPool" {
 		errs = append(errs, checkSize(object["spec"])...)
 		errs = append(errs, checkTemplate(object)...)
+	}
+	return errs
+}
+
+// unknownFields refuses each field that the API server would drop.
+func unknownFields(object map[string]any, structural *schema.Structural) (errs field.ErrorList) {
+	unknown := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	for _, path := range unknown {
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known"})
 	}
 	return errs
 }

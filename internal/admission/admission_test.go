@@ -34,6 +34,7 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		"a version":            {`{apiVersion: corral.dev/v2, kind: RunnerPool}`, []string{"apiVersion"}},
 		"a name":               {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
 		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {start: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {start: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules[1]"}},
+		"unknown fields":       {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {start: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, lables: [a],", "", ""), []string{"spec.lables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
 		"labels twice":         {pool("labels: [a, a],", "", ""), []string{"spec.labels[1]"}},
 		"too large":            {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec", "spec.template.spec.hostname"}},
 		"no progress":          {pool("update: {maxSurge: 0, maxUnavailable: 0},", "", ""), []string{"spec.update"}},
