@@ -74,7 +74,8 @@ type CacheSpec struct {
 	// timeToLive is how long a free claim is kept after a runner took it last. Default: 168h.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m')`,message="must be a duration of at least 1m, such as 90s, 10m or 168h; there is no unit for days"
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 
 	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one.

@@ -134,17 +134,31 @@ func candidates(s *schema.Structural, random *rand.Rand) []any {
 		for _, v := range s.ValueValidation.Enum {
 			all = append(all, v.Object)
 		}
-		if s.ValueValidation.Pattern != "" {
-			tree, err := syntax.Parse(s.ValueValidation.Pattern, syntax.Perl)
-			if err != nil {
-				panic(err)
-			}
-			for range 50 {
-				all = append(all, sample(tree, random))
-			}
+	}
+	if pattern := patternOf(s); pattern != "" {
+		tree, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			panic(err)
+		}
+		for range 50 {
+			all = append(all, sample(tree, random))
 		}
 	}
 	return append(all, hostile...)
+}
+
+// patternOf returns the pattern of a text, or the one that its rule demands: a rule has a message of its own.
+func patternOf(s *schema.Structural) string {
+	if v := s.ValueValidation; v != nil && v.Pattern != "" {
+		return v.Pattern
+	}
+	for _, rule := range s.XValidations {
+		if _, rest, ok := strings.Cut(rule.Rule, "self.matches(r'"); ok {
+			pattern, _, _ := strings.Cut(rest, "'")
+			return pattern
+		}
+	}
+	return ""
 }
 
 // sample draws a text that a pattern matches.
@@ -195,8 +209,8 @@ func fill(s *schema.Structural) any {
 		return int64(1)
 	case v != nil && len(v.Enum) > 0:
 		return v.Enum[0].Object
-	case v != nil && v.Pattern != "":
-		tree, _ := syntax.Parse(v.Pattern, syntax.Perl)
+	case patternOf(s) != "":
+		tree, _ := syntax.Parse(patternOf(s), syntax.Perl)
 		return sample(tree, rand.New(rand.NewPCG(1, 1)))
 	case v != nil && v.Format == "date-time":
 		return "2026-12-20T00:00:00Z"

@@ -79,7 +79,8 @@ type WebhookDemand struct {
 	// while the pool is at its max. Default: 1h.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
 	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
 
 	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
@@ -141,13 +142,15 @@ type SlackTrigger struct {
 	// duration for which an event counts. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
 // MetricSource is a number that is looked at in intervals: exactly one of jobs, busy, prometheus and external.
 // While it gives no signal, the pool doesn't fall below the number that it asked for last.
 // +kubebuilder:validation:XValidation:rule="[has(self.jobs), has(self.busy), has(self.prometheus), has(self.external)].filter(x, x).size() == 1",message="exactly one of jobs, busy, prometheus and external must be set"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['webhook', 'scaleSet'])",message="name must be another than webhook and scaleSet, which are sources of demand of their own"
 type MetricSource struct {
 	// name to call it by.
 	// +required
@@ -156,9 +159,9 @@ type MetricSource struct {
 	Name string `json:"name"`
 	// interval between two looks, 10s at least. Default: 1m.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="interval must be 10s to 1h"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')`,message="must be a duration of 10s to 1h, such as 90s or 10m; there is no unit for days"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
@@ -185,10 +188,12 @@ type JobsMetric struct {
 	Repositories []string `json:"repositories"`
 	// runnersPerJob is how many runners a job asks for: 500m is one for two jobs. Default: 1.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	RunnersPerJob *Quantity `json:"runnersPerJob,omitempty"`
 }
 
 // BusyMetric proposes a total from the part of the runners that is busy.
+// +kubebuilder:validation:XValidation:rule="(has(self.scaleDownThreshold) ? self.scaleDownThreshold : 30) < (has(self.scaleUpThreshold) ? self.scaleUpThreshold : 80)",message="scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)"
 type BusyMetric struct {
 	// scaleUpThreshold is the percentage of busy runners from which there are more. Default: 80.
 	// +optional
@@ -228,11 +233,13 @@ type PrometheusMetric struct {
 	Query string `json:"query"`
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the sample. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -248,11 +255,13 @@ type ExternalMetric struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the values. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -295,9 +304,9 @@ type CronWindow struct {
 	Start string `json:"start"`
 	// duration for which it lasts by the clock, at most 366 days.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('8784h')",message="duration must be 1m to 8784h"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('8784h')`,message="must be a duration of 1m to 8784h, such as 90s or 10m; there is no unit for days"
 	Duration metav1.Duration `json:"duration"`
 }
 
@@ -379,6 +388,7 @@ type ScalingRules struct {
 	Policies []ScalingPolicy `json:"policies,omitempty"`
 	// tolerance is how small a change is left alone, as a part of the number before: 0.1 is a tenth. Default: 0.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('0'))",message="must not be below 0"
 	Tolerance *Quantity `json:"tolerance,omitempty"`
 }
 

@@ -56,7 +56,8 @@ type RunnerSpec struct {
 	// startupDeadline is how long the runner may take to start. It is set if earlier runners did not start within the deadline that the pool declares.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
 	StartupDeadline *metav1.Duration `json:"startupDeadline,omitempty"`
 }
 

@@ -64,6 +64,8 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.all(l, l == l.trim())",message="labels must not begin or end with white space"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, self.exists_one(m, m.lowerAscii() == l.lowerAscii()))",message="labels must differ by more than case: GitHub compares them without it"
 	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="labels must not begin with corral-owner-: the controller knows its own runners by them"
 	Labels []string `json:"labels,omitempty"`
 
@@ -154,7 +156,8 @@ type ScaleSpec struct {
 	// Default: they stay.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
 	// schedules set min, max and idle for times.
@@ -179,14 +182,16 @@ type DeadlinesSpec struct {
 	// for nothing and is replaced. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 90s, 10m or 168h; there is no unit for days"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
 	// connect is the longest time from a running container to a runner that GitHub counts
 	// as online; past it the runner is replaced. Default: 2m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 90s, 10m or 168h; there is no unit for days"
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
@@ -205,6 +210,7 @@ const (
 
 // UpdateSpec says how a change of the template rolls out. A runner with a job always finishes it.
 // +kubebuilder:validation:XValidation:rule="!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",message="maxSurge and maxUnavailable must not both be 0"
+// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy == 'RollingUpdate' || !(has(self.maxSurge) || has(self.maxUnavailable))",message="maxSurge and maxUnavailable may only be set with strategy RollingUpdate"
 type UpdateSpec struct {
 	// strategy is RollingUpdate (default), Recreate or OnIdle.
 	// +optional
@@ -236,6 +242,7 @@ type UpdateSpec struct {
 }
 
 // CanarySpec is the first step of an update.
+// +kubebuilder:validation:XValidation:rule="!(string(self.runners) in ['0', '0%'])",message="runners must be at least 1: leave out canary to try the new template with none"
 type CanarySpec struct {
 	// runners of the new template, as a number or a percentage of the desired number, rounded up.
 	// +required
@@ -247,7 +254,8 @@ type CanarySpec struct {
 	// pause is how long the canaries have to do well before the update goes on. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
 	Pause *metav1.Duration `json:"pause,omitempty"`
 }
 
@@ -637,6 +645,7 @@ func (u *UpdateStatus) Way(noun string) string {
 // +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.decision.reason`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || (size(self.metadata.name) <= 48 && !self.metadata.name.contains('.'))",optionalOldSelf=true,message="a pool's name must have at most 48 characters and no dots: the names of its objects derive from it"
 // +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: without labels it is the runners' label"
 type RunnerPool struct {
 	metav1.TypeMeta `json:",inline"`

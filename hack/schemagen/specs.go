@@ -19,6 +19,7 @@ import (
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/jsonschema"
 	"cuelang.org/go/encoding/yaml"
+	kyaml "sigs.k8s.io/yaml"
 )
 
 const apiVersion = "v1alpha1"
@@ -77,6 +78,9 @@ func specDefinition(path string) (*ast.Field, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CRD: %w", err)
 	}
+	if data, err = withPatterns(data); err != nil {
+		return nil, fmt.Errorf("parsing CRD: %w", err)
+	}
 	yamlFile, err := yaml.Extract(path, data)
 	if err != nil {
 		return nil, fmt.Errorf("parsing CRD: %w", err)
@@ -102,6 +106,40 @@ func specDefinition(path string) (*ast.Field, error) {
 		return field, nil
 	}
 	return nil, fmt.Errorf("extracting %s: no spec", path)
+}
+
+// matches is how a rule begins that demands a pattern, for a message that a pattern can't have.
+var matches = regexp.MustCompile(`^self\.matches\(r'([^']+)'\)`)
+
+// withPatterns gives each text whose rule demands a pattern that pattern: CUE knows no rules of CRDs.
+func withPatterns(crd []byte) ([]byte, error) {
+	var content any
+	if err := kyaml.Unmarshal(crd, &content); err != nil {
+		return nil, err
+	}
+	addPatterns(content)
+	return kyaml.Marshal(content)
+}
+
+func addPatterns(node any) {
+	switch x := node.(type) {
+	case []any:
+		for _, item := range x {
+			addPatterns(item)
+		}
+	case map[string]any:
+		for _, value := range x {
+			addPatterns(value)
+		}
+		rules, _ := x["x-kubernetes-validations"].([]any)
+		for _, rule := range rules {
+			text, _ := rule.(map[string]any)["rule"].(string)
+			if found := matches.FindStringSubmatch(text); found != nil {
+				x["pattern"] = found[1]
+				delete(x, "maxLength") // the pattern has an end
+			}
+		}
+	}
 }
 
 // tidy writes labels without quotes where CUE allows it, and calls on one line.

@@ -61,7 +61,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"git and sourceRef":          {source + "{interval: 1m, git: {url: 'https://x/y'}, sourceRef: {kind: GitRepository, name: a}}", "exactly one of git and sourceRef must be set"},
 		"neither of them":            {source + "{interval: 1m}", "exactly one of git and sourceRef must be set"},
 		"a mode of verification":     {source + "{interval: 1m, git: {url: 'https://x/y', verify: {mode: Branch, secretRef: {name: a}}}}", "spec.git.verify.mode"},
-		"an interval of zero":        {source + "{interval: 0s, git: {url: 'https://x/y'}}", "interval must be at least 1s"},
+		"an interval of zero":        {source + "{interval: 0s, git: {url: 'https://x/y'}}", "must be a duration of at least 1s"},
 		"two times of a schedule": {
 			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {start: '0 7 * * *', duration: 1h}}]}}",
 			"exactly one of weekly, cron and once must be set",
@@ -83,7 +83,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		"a metric without a source": {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m}]}}", "exactly one of jobs, busy, prometheus and external must be set"},
 		"a metric each second": {
-			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, interval: 1s, busy: {}}]}}", "interval must be 10s to 1h",
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, interval: 1s, busy: {}}]}}", "must be a duration of 10s to 1h",
 		},
 		"too large a change": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpBy: 5000000000}}]}}", "must be 0 to 999999, or a percentage",
@@ -113,9 +113,22 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a long name of a group": {
 			policy + "{library: {ceilings: [{name: c, by: Namespace, max: 1, overrides: {" + longName + ": 1}}]}}", "spec.library.ceilings[0].overrides: Invalid",
 		},
-		"a time in small letters":  {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
-		"a list instead of a time": {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},
-		"unknown deletion word":    {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
+		"a time in small letters":       {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
+		"a list instead of a time":      {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},
+		"a pool's name with a dot":      {strings.Replace(pool, "name: ", "name: a.", 1) + "{connectionRef: {name: c}, template: {}}", "must have at most 48 characters and no dots"},
+		"days in a duration":            {pool + "{connectionRef: {name: c}, template: {}, scale: {idleTimeout: 7d}}", "there is no unit for days"},
+		"no time to start":              {pool + "{connectionRef: {name: c}, template: {}, deadlines: {startup: 0s}}", "must be a duration of at least 5s"},
+		"surge of another strategy":     {pool + "{connectionRef: {name: c}, template: {}, update: {strategy: Recreate, maxSurge: 50%}}", "may only be set with strategy RollingUpdate"},
+		"no canaries":                   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 0}}}", "runners must be at least 1"},
+		"labels that differ by case":    {pool + "{connectionRef: {name: c}, template: {}, labels: [linux, Linux]}", "labels must differ by more than case"},
+		"a label with spaces around it": {pool + "{connectionRef: {name: c}, template: {}, labels: [' x ']}", "labels must not begin or end with white space"},
+		"thresholds the wrong way round": {
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpThreshold: 20}}]}}", "must be below scaleUpThreshold",
+		},
+		"a metric named like a source": {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: webhook, busy: {}}]}}", "name must be another than webhook and scaleSet"},
+		"no runners for a job":         {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, jobs: {repositories: [a], runnersPerJob: 0}}]}}", "must be above 0"},
+		"a negative tolerance":         {pool + "{connectionRef: {name: c}, template: {}, scale: {behavior: {scaleUp: {tolerance: '-0.1'}}}}", "must not be below 0"},
+		"unknown deletion word":        {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
