@@ -71,6 +71,7 @@ type DockerSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^https?://[^\s$]+$`
+	// +listType=atomic
 	RegistryMirrors []string `json:"registryMirrors,omitempty"`
 
 	// mtu of the daemon's networks, those that jobs make included. Default: Docker's, 1500.

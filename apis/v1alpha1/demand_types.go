@@ -452,6 +452,7 @@ type DemandStatus struct {
 type ScheduleStatus struct {
 	// active are the names of the schedules that hold now.
 	// +optional
+	// +listType=atomic
 	Active []string `json:"active,omitempty"`
 	// min, idle and max that hold now, before policies.
 	Min int32 `json:"min"`

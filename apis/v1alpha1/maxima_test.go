@@ -115,3 +115,25 @@ func TestReservedLabelsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A list without a type is replaced as a whole by whoever applies it last, and giving it one later moves who owns its items.
+func TestEachListHasAType(t *testing.T) {
+	var untyped func(s *schema.Structural, path string)
+	for _, c := range readCRDs(t) {
+		untyped = func(s *schema.Structural, path string) {
+			if s.Type == "array" && s.XListType == nil {
+				t.Errorf("%s: %s has no list type", c.kind, path)
+			}
+			for name, property := range s.Properties {
+				untyped(&property, path+"."+name)
+			}
+			if s.Items != nil {
+				untyped(s.Items, path+"[]")
+			}
+			if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+				untyped(s.AdditionalProperties.Structural, path+".*")
+			}
+		}
+		untyped(c.schema, "")
+	}
+}

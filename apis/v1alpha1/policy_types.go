@@ -78,6 +78,8 @@ type RunnerPolicySpec struct {
 	// reconcile.fluxcd.io/watch: Enabled.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
 	ModulesFrom []LocalObjectReference `json:"modulesFrom,omitempty"`
 }
 
@@ -98,6 +100,9 @@ type ClusterRunnerPolicySpec struct {
 	// data.yaml are data.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
 	ModulesFrom []NamespacedObjectReference `json:"modulesFrom,omitempty"`
 }
 
@@ -147,11 +152,13 @@ type RunnerPolicyStatus struct {
 	// diagnostics say what keeps it from being loaded, the first 20.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
+	// +listType=atomic
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
 	// wouldChange are decisions that would be others if an audited policy were enforced, the first 20.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
+	// +listType=atomic
 	WouldChange []AuditFinding `json:"wouldChange,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`

@@ -208,6 +208,7 @@ type ImageRules struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p == '*' || p.matches('^[A-Za-z0-9._:*-]+/[A-Za-z0-9._:/@*-]*$'))",message="an allowed image has a slash, as ghcr.io/, ghcr.io/acme/ and library/alpine have, or is *"
+	// +listType=set
 	Allowed []string `json:"allowed,omitempty"`
 
 	// requireDigest refuses images that aren't named by their digest: name@sha256:…

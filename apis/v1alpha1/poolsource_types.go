@@ -45,6 +45,7 @@ type PoolSourceSpec struct {
 	// dependsOn names PoolSources that must be ready, and have applied what they hold now, before this one is applied.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
 	DependsOn []meta.NamespacedObjectReference `json:"dependsOn,omitempty"`
 
 	// serviceAccountName in the source's namespace whose rights everything is applied and pruned with, instead of the controller's.
@@ -249,6 +250,7 @@ type PoolSourceStatus struct {
 	// diagnostics of the last attempted revision, the first 20.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
+	// +listType=atomic
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
 	// commitStatus says why GitHub isn't told what became of revisions (spec.commitStatus); absent while it is.
@@ -272,6 +274,7 @@ type CommitStatusFailure struct {
 type Inventory struct {
 	// entries, sorted by id.
 	// +required
+	// +listType=atomic
 	Entries []InventoryEntry `json:"entries"`
 }
 

@@ -294,6 +294,7 @@ type RunnerExit struct {
 	// taints of the node then, as KEY=VALUE:EFFECT: a node that is reclaimed, drained or lost has one. At most 10.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
+	// +listType=atomic
 	Taints []string `json:"taints,omitempty"`
 
 	// message is the end of its log, at most 1000 bytes, or what it wrote to its terminationMessagePath.

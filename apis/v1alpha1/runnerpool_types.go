@@ -160,10 +160,11 @@ type ScaleSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
-	// schedules set min, max and idle for times.
+	// schedules set min, max and idle for times. Of several that hold at a time, the first in the list that sets a number decides, so the list
+	// has one owner: it isn't merged.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="schedules must have names of their own"
 	// +kubebuilder:validation:MaxItems=32
 	Schedules []Schedule `json:"schedules,omitempty"`
 
@@ -294,6 +295,8 @@ type RunnerPoolStatus struct {
 	// demand is what each of several sources says.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
+	// +listType=map
+	// +listMapKey=name
 	Demand []DemandStatus `json:"demand,omitempty"`
 
 	// schedule is what schedules make of spec.scale.
@@ -493,10 +496,12 @@ type DecidedLimits struct {
 	// bounds are the rules that made a number another than the declared one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Bounds []LimitBound `json:"bounds,omitempty"`
 	// conflicts are rules that lost against others, and rules that have no say.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
@@ -581,10 +586,12 @@ type TemplateVerdict struct {
 	// denials, the first 16.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Denials []PolicyFinding `json:"denials,omitempty"`
 	// warnings, the first 16.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Warnings []PolicyFinding `json:"warnings,omitempty"`
 }
 

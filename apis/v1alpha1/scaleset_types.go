@@ -56,6 +56,7 @@ type ScaleSetStatus struct {
 	RunnerGroup string `json:"runnerGroup,omitempty"`
 	// labels as GitHub last had them.
 	// +optional
+	// +listType=atomic
 	Labels []string `json:"labels,omitempty"`
 	// outage is there while GitHub can't be used for this scale set.
 	// +optional

@@ -33,7 +33,7 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		"a kind of others":     {`{apiVersion: v1, kind: Secret}`, nil},
 		"a version":            {`{apiVersion: corral.dev/v2, kind: RunnerPool}`, []string{"apiVersion"}},
 		"a name":               {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
-		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {start: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {start: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules[1]"}},
+		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {start: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {start: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules"}},
 		"unknown fields":       {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {start: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, lables: [a],", "", ""), []string{"spec.lables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
 		"labels twice":         {pool("labels: [a, a],", "", ""), []string{"spec.labels[1]"}},
 		"too large":            {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec", "spec.template.spec.hostname"}},
