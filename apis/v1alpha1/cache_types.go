@@ -75,7 +75,7 @@ type CacheSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m')`,message="must be a duration of at least 1m, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m')`,message="must be a duration of at least 1m, such as 10m or 168h"
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 
 	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one.

@@ -80,7 +80,7 @@ type WebhookDemand struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
 
 	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
@@ -143,7 +143,7 @@ type SlackTrigger struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -161,7 +161,7 @@ type MetricSource struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')`,message="must be a duration of 10s to 1h, such as 90s or 10m; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')`,message="must be a duration of 10s to 1h, such as 10m"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
@@ -239,7 +239,7 @@ type PrometheusMetric struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -261,7 +261,7 @@ type ExternalMetric struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -306,7 +306,7 @@ type CronWindow struct {
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('8784h')`,message="must be a duration of 1m to 8784h, such as 90s or 10m; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('8784h')`,message="must be a duration of 1m to 8784h, such as 10m"
 	Duration metav1.Duration `json:"duration"`
 }
 

@@ -5,12 +5,15 @@ package v1alpha1_test
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp/syntax"
 	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -135,5 +138,21 @@ func TestEachListHasAType(t *testing.T) {
 			}
 		}
 		untyped(c.schema, "")
+	}
+}
+
+// Clients and etcd hold a definition as JSON; kubectl apply keeps another copy in an annotation.
+func TestEachDefinitionIsSmall(t *testing.T) {
+	const most = 100_000
+	files, err := filepath.Glob("../../charts/corral/files/crds/*.yaml")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		stored, err := yaml.YAMLToJSON(text)
+		must(t, err)
+		if len(stored) > most {
+			t.Errorf("%s has %d bytes of JSON, more than %d", file, len(stored), most)
+		}
 	}
 }

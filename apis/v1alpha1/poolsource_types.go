@@ -68,21 +68,21 @@ type PoolSourceSpec struct {
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	Interval metav1.Duration `json:"interval"`
 
 	// retryInterval after a failed attempt. Default: interval.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	RetryInterval *metav1.Duration `json:"retryInterval,omitempty"`
 
 	// timeout of one fetch. Default: 1m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// suspend stops fetching and applying; what was applied keeps running.

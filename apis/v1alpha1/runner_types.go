@@ -57,7 +57,7 @@ type RunnerSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h"
 	StartupDeadline *metav1.Duration `json:"startupDeadline,omitempty"`
 }
 

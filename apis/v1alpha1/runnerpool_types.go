@@ -157,7 +157,7 @@ type ScaleSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
 	// schedules set min, max and idle for times. Of several that hold at a time, the first in the list that sets a number decides, so the list
@@ -184,7 +184,7 @@ type DeadlinesSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 10m or 168h"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
 	// connect is the longest time from a running container to a runner that GitHub counts
@@ -192,7 +192,7 @@ type DeadlinesSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 10m or 168h"
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
@@ -256,7 +256,7 @@ type CanarySpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,5}(\.[0-9]{1,9})?h|[0-9]{1,7}(\.[0-9]{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h; there is no unit for days"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h"
 	Pause *metav1.Duration `json:"pause,omitempty"`
 }
 

@@ -94,9 +94,9 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"of another type": {pool("scale: {max: \"2\"}\n" + template), []string{
 			`pools.cue:8:14: pools.linux.spec.scale.max: invalid value "2": must be int, not string`}},
 		"not a duration": {pool("deadlines: startup: \"10\"\n" + template), []string{
-			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10": must be a duration such as 90s, 10m or 168h; there is no unit for days`}},
+			`pools.cue:8:21: pools.linux.spec.deadlines.startup: invalid value "10": must be a duration such as 90s, 10m or 168h`}},
 		"what takes no decoder": {pool("scale: idleTimeout: \"banana\"\nupdate: {maxSurge: 5000000000, canary: runners: \"99999999%\"}\nscale: behavior: scaleUp: tolerance: \"1e1.5\"\n" + template), []string{
-			`pools.cue:8:21: pools.linux.spec.scale.idleTimeout: invalid value "banana": must be a duration such as 90s, 10m or 168h; there is no unit for days`,
+			`pools.cue:8:21: pools.linux.spec.scale.idleTimeout: invalid value "banana": must be a duration such as 90s, 10m or 168h`,
 			`pools.cue:9:20: pools.linux.spec.update.maxSurge: invalid value 5000000000: must be 0 to 999999, or a percentage such as 25%`,
 			`pools.cue:9:49: pools.linux.spec.update.canary.runners: invalid value "99999999%": must be 0 to 999999, or a percentage such as 25%`,
 			`pools.cue:10:38: pools.linux.spec.scale.behavior.scaleUp.tolerance: invalid value "1e1.5": must be a quantity such as 500m or 8Gi`}},

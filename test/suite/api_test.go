@@ -116,7 +116,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a time in small letters":       {policy + "{library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}}", "spec.library.pause.until"},
 		"a list instead of a time":      {policy + "{library: {pause: {reason: x, until: []}}}", "spec.library.pause.until"},
 		"a pool's name with a dot":      {strings.Replace(pool, "name: ", "name: a.", 1) + "{connectionRef: {name: c}, template: {}}", "must have at most 48 characters and no dots"},
-		"days in a duration":            {pool + "{connectionRef: {name: c}, template: {}, scale: {idleTimeout: 7d}}", "there is no unit for days"},
+		"days in a duration":            {pool + "{connectionRef: {name: c}, template: {}, scale: {idleTimeout: 7d}}", "must be a duration such as 90s, 10m or 168h"},
 		"no time to start":              {pool + "{connectionRef: {name: c}, template: {}, deadlines: {startup: 0s}}", "must be a duration of at least 5s"},
 		"surge of another strategy":     {pool + "{connectionRef: {name: c}, template: {}, update: {strategy: Recreate, maxSurge: 50%}}", "may only be set with strategy RollingUpdate"},
 		"no canaries":                   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 0}}}", "runners must be at least 1"},
