@@ -56,6 +56,7 @@ type CacheSpec struct {
 	// accessMode of the claims. Default: ReadWriteOncePod, with which Kubernetes itself admits one pod.
 	// +optional
 	// +kubebuilder:validation:Enum=ReadWriteOncePod;ReadWriteOnce;ReadWriteMany
+	// +kubebuilder:default=ReadWriteOncePod
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
 
 	// mountPath in the container runner.
@@ -76,6 +77,7 @@ type CacheSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m')`,message="must be a duration of at least 1m, such as 10m or 168h"
+	// +kubebuilder:default="168h"
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 
 	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one.

@@ -58,12 +58,14 @@ type DockerSpec struct {
 	// image of the daemon. Default: docker:dind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:default="docker:dind"
 	Image string `json:"image,omitempty"`
 
 	// groupID owns the daemon's socket; the runner's user must be of that group. Default: 123.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
+	// +kubebuilder:default=123
 	GroupID *int64 `json:"groupID,omitempty"`
 
 	// registryMirrors are URLs that the daemon asks for images of Docker Hub first.

@@ -20,6 +20,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -71,6 +72,8 @@ func must(t *testing.T, err error) {
 
 // takes reports whether an API server takes an object.
 func (c *crd) takes(t *testing.T, object map[string]any) bool {
+	object = runtime.DeepCopyJSON(object)
+	defaulting.Default(object, c.schema)
 	if len(validation.ValidateCustomResource(nil, object, c.values)) > 0 {
 		return false
 	}

@@ -81,6 +81,7 @@ type WebhookDemand struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
+	// +kubebuilder:default="1h"
 	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
 
 	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
@@ -138,12 +139,14 @@ type SlackTrigger struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=1
 	Amount *int32 `json:"amount,omitempty"`
 	// duration for which an event counts. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
+	// +kubebuilder:default="10m"
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
@@ -162,6 +165,7 @@ type MetricSource struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')`,message="must be a duration of 10s to 1h, such as 10m"
+	// +kubebuilder:default="1m"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
@@ -189,33 +193,38 @@ type JobsMetric struct {
 	// runnersPerJob is how many runners a job asks for: 500m is one for two jobs. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
+	// +kubebuilder:default=1
 	RunnersPerJob *Quantity `json:"runnersPerJob,omitempty"`
 }
 
 // BusyMetric proposes a total from the part of the runners that is busy.
-// +kubebuilder:validation:XValidation:rule="(has(self.scaleDownThreshold) ? self.scaleDownThreshold : 30) < (has(self.scaleUpThreshold) ? self.scaleUpThreshold : 80)",message="scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)"
+// +kubebuilder:validation:XValidation:rule="self.scaleDownThreshold < self.scaleUpThreshold",message="scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)"
 type BusyMetric struct {
 	// scaleUpThreshold is the percentage of busy runners from which there are more. Default: 80.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
+	// +kubebuilder:default=80
 	ScaleUpThreshold *int32 `json:"scaleUpThreshold,omitempty"`
 	// scaleDownThreshold is the percentage of busy runners below which there are fewer. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
+	// +kubebuilder:default=30
 	ScaleDownThreshold *int32 `json:"scaleDownThreshold,omitempty"`
 	// scaleUpBy is how many more there are, as a number or a percentage of the number before, rounded up. Default: 30%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
+	// +kubebuilder:default="30%"
 	ScaleUpBy *intstr.IntOrString `json:"scaleUpBy,omitempty"`
 	// scaleDownBy is how many fewer there are, as a number or a percentage of the number before, rounded up. Default: 30%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
+	// +kubebuilder:default="30%"
 	ScaleDownBy *intstr.IntOrString `json:"scaleDownBy,omitempty"`
 }
 
@@ -234,12 +243,14 @@ type PrometheusMetric struct {
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
+	// +kubebuilder:default=1
 	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the sample. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
+	// +kubebuilder:default="5m"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -256,12 +267,14 @@ type ExternalMetric struct {
 	// averageValue is how much of the value one runner is for. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
+	// +kubebuilder:default=1
 	AverageValue *Quantity `json:"averageValue,omitempty"`
 	// maxAge of the values. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
+	// +kubebuilder:default="5m"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
@@ -377,9 +390,11 @@ type ScalingRules struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
+	// +kubebuilder:default=0
 	StabilizationWindowSeconds *int32 `json:"stabilizationWindowSeconds,omitempty"`
 	// selectPolicy is Max (default), Min or Disabled.
 	// +optional
+	// +kubebuilder:default=Max
 	SelectPolicy ScalingPolicySelect `json:"selectPolicy,omitempty"`
 	// policies say how much may change in a time. Default: any change.
 	// +optional

@@ -26,6 +26,7 @@ type LifetimeSpec struct {
 	// Their pods get a token that registers any runner, and jobs find what the one before left: not for code of people you don't trust.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime never changes: make another pool"
+	// +kubebuilder:default=Job
 	Lifetime RunnerLifetime `json:"lifetime,omitempty"`
 
 	// persistent says when persistent runners are replaced though nothing else replaces them.

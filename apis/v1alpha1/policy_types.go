@@ -36,6 +36,7 @@ const (
 type PolicyRules struct {
 	// mode is Enforce (default) or Audit: ask, change nothing, and tell in status what would change.
 	// +optional
+	// +kubebuilder:default=Enforce
 	Mode PolicyMode `json:"mode,omitempty"`
 
 	// selector of pools by their labels. Default: every pool in reach.

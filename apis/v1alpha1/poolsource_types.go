@@ -62,6 +62,7 @@ type PoolSourceSpec struct {
 	// path of the folder to compile, relative to the root of the repository. Default: the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:default="."
 	Path string `json:"path,omitempty"`
 
 	// interval at which the repository is looked at again (with jitter).
@@ -83,6 +84,7 @@ type PoolSourceSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
+	// +kubebuilder:default="1m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// suspend stops fetching and applying; what was applied keeps running.
@@ -93,11 +95,13 @@ type PoolSourceSpec struct {
 	// remove all pools or more than half of them is refused unless the annotation
 	// corral.dev/allow-prune names it.
 	// +optional
+	// +kubebuilder:default=true
 	Prune *bool `json:"prune,omitempty"`
 
 	// deletionPolicy is Orphan (default) or Delete: what becomes of the applied objects
 	// when this PoolSource is deleted.
 	// +optional
+	// +kubebuilder:default=Orphan
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// tags are injected into CUE fields marked @tag(NAME).

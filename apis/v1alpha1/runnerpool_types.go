@@ -33,13 +33,11 @@ const (
 )
 
 // RunnerPoolSpec declares one set of runners.
-// +kubebuilder:validation:XValidation:rule="has(self.registration) == has(oldSelf.registration) || (has(self.registration) ? self.registration : oldSelf.registration) == 'ScaleSet'",message="registration never changes: make another pool"
-// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Observe') || (has(oldSelf.mode) && oldSelf.mode == 'Observe')",message="mode never goes back to Observe: suspend the pool, or make another"
-// +kubebuilder:validation:XValidation:rule="!(has(self.registration) && self.registration == 'REST' && has(self.scaleSetName))",message="scaleSetName is of a scale set: runners with registration REST have none"
-// +kubebuilder:validation:XValidation:rule="has(self.lifetime) == has(oldSelf.lifetime) || (has(self.lifetime) ? self.lifetime : oldSelf.lifetime) == 'Job'",message="lifetime never changes: make another pool"
-// +kubebuilder:validation:XValidation:rule="!(has(self.lifetime) && self.lifetime == 'Persistent') || (has(self.registration) && self.registration == 'REST')",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
-// +kubebuilder:validation:XValidation:rule="!has(self.persistent) || (has(self.lifetime) && self.lifetime == 'Persistent')",message="persistent is of pools with lifetime Persistent"
-// +kubebuilder:validation:XValidation:rule="!(has(self.lifetime) && self.lifetime == 'Persistent' && has(self.labels) && self.labels.exists(l, l.contains(',')))",message="labels of persistent runners must not have a comma: their program takes it for the end of one"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: suspend the pool, or make another"
+// +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName is of a scale set: runners with registration REST have none"
+// +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
+// +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent is of pools with lifetime Persistent"
+// +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.labels) && self.labels.exists(l, l.contains(',')))",message="labels of persistent runners must not have a comma: their program takes it for the end of one"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
@@ -56,6 +54,7 @@ type RunnerPoolSpec struct {
 	// runnerGroup on GitHub. Default: default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:default=default
 	RunnerGroup string `json:"runnerGroup,omitempty"`
 
 	// labels that jobs ask for with runs-on. Default: the scale set's name.
@@ -72,6 +71,7 @@ type RunnerPoolSpec struct {
 	// registration is ScaleSet (default), or REST for runners without a scale set, whose jobs demand tells of.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
+	// +kubebuilder:default=ScaleSet
 	Registration Registration `json:"registration,omitempty"`
 
 	LifetimeSpec `json:",inline"`
@@ -79,19 +79,22 @@ type RunnerPoolSpec struct {
 	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing. An
 	// active pool never goes back to Observe.
 	// +optional
+	// +kubebuilder:default=Active
 	Mode PoolMode `json:"mode,omitempty"`
 
 	// scale says how many runners there are, when, and how fast that changes.
 	// +optional
-	Scale ScaleSpec `json:"scale,omitempty"`
+	// +kubebuilder:default={}
+	Scale ScaleSpec `json:"scale,omitzero"`
 
 	// demand says what tells of jobs beside the scale set.
 	// +optional
-	Demand DemandSpec `json:"demand,omitempty"`
+	Demand DemandSpec `json:"demand,omitzero"`
 
 	// deadlines bound how long a runner may stay in a state.
 	// +optional
-	Deadlines DeadlinesSpec `json:"deadlines,omitempty"`
+	// +kubebuilder:default={}
+	Deadlines DeadlinesSpec `json:"deadlines,omitzero"`
 
 	// trust says whose code the runners run, in a word that policies know, such as public, internal or release.
 	// +optional
@@ -101,7 +104,8 @@ type RunnerPoolSpec struct {
 
 	// update says how runners are replaced when the template changes.
 	// +optional
-	Update UpdateSpec `json:"update,omitempty"`
+	// +kubebuilder:default={}
+	Update UpdateSpec `json:"update,omitzero"`
 
 	// template of the runner's pod: a PodTemplateSpec with a container named runner.
 	// It is kept as written; unknown fields are refused when the pod is built.
@@ -125,13 +129,14 @@ type RunnerPoolSpec struct {
 }
 
 // ScaleSpec bounds the number of runners: 0 ≤ min ≤ max, 0 ≤ idle ≤ max.
-// +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.min) || self.min <= self.max",message="min must not be above max"
-// +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.idle) || self.idle <= self.max",message="idle must not be above max"
+// +kubebuilder:validation:XValidation:rule="!has(self.max) || self.min <= self.max",message="min must not be above max"
+// +kubebuilder:validation:XValidation:rule="!has(self.max) || self.idle <= self.max",message="idle must not be above max"
 type ScaleSpec struct {
 	// min is the fewest runners in total. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
+	// +kubebuilder:default=0
 	Min *int32 `json:"min,omitempty"`
 
 	// max is the most runners in total. Default: no bound of the pool's own.
@@ -144,6 +149,7 @@ type ScaleSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
+	// +kubebuilder:default=0
 	Idle *int32 `json:"idle,omitempty"`
 
 	// idlePercentOfBusy keeps idle runners as a percentage of those with a job, rounded up, where that is more than idle.
@@ -164,7 +170,7 @@ type ScaleSpec struct {
 	// has one owner: it isn't merged.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="schedules must have names of their own"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="two schedules must not have the same name"
 	// +kubebuilder:validation:MaxItems=32
 	Schedules []Schedule `json:"schedules,omitempty"`
 
@@ -185,6 +191,7 @@ type DeadlinesSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 10m or 168h"
+	// +kubebuilder:default="10m"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
 	// connect is the longest time from a running container to a runner that GitHub counts
@@ -193,6 +200,7 @@ type DeadlinesSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('5s')`,message="must be a duration of at least 5s, such as 10m or 168h"
+	// +kubebuilder:default="2m"
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
@@ -211,10 +219,11 @@ const (
 
 // UpdateSpec says how a change of the template rolls out. A runner with a job always finishes it.
 // +kubebuilder:validation:XValidation:rule="!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",message="maxSurge and maxUnavailable must not both be 0"
-// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy == 'RollingUpdate' || !(has(self.maxSurge) || has(self.maxUnavailable))",message="maxSurge and maxUnavailable may only be set with strategy RollingUpdate"
+// +kubebuilder:validation:XValidation:rule="self.strategy == 'RollingUpdate' || !(has(self.maxSurge) || has(self.maxUnavailable))",message="maxSurge and maxUnavailable may only be set with strategy RollingUpdate"
 type UpdateSpec struct {
 	// strategy is RollingUpdate (default), Recreate or OnIdle.
 	// +optional
+	// +kubebuilder:default=RollingUpdate
 	Strategy UpdateStrategy `json:"strategy,omitempty"`
 
 	// maxSurge is how many runners beyond the desired number there may be meanwhile, as a number or
@@ -257,6 +266,7 @@ type CanarySpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h"
+	// +kubebuilder:default="5m"
 	Pause *metav1.Duration `json:"pause,omitempty"`
 }
 

@@ -19,6 +19,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
@@ -100,6 +101,21 @@ func Check(object map[string]any) field.ErrorList {
 	return errs
 }
 
+// WithDefaults returns an object with the fields that an API server fills in; the object itself if its kind isn't one of Corral's.
+func WithDefaults(object map[string]any) map[string]any {
+	definition, known := byKind()[(&unstructured.Unstructured{Object: object}).GetKind()]
+	if !known {
+		return object
+	}
+	d, err := definition()
+	if err != nil {
+		return object
+	}
+	full := runtime.DeepCopyJSON(object)
+	defaulting.Default(full, d.schema)
+	return full
+}
+
 func check(object map[string]any) field.ErrorList {
 	o := &unstructured.Unstructured{Object: object}
 	definition, known := byKind()[o.GetKind()]
@@ -114,7 +130,12 @@ func check(object map[string]any) field.ErrorList {
 		return field.ErrorList{field.NotSupported(field.NewPath("apiVersion"), o.GetAPIVersion(), []string{d.version})}
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(o, d.namespaced && o.GetNamespace() != "", apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	errs = append(errs, unknownFields(object, d.schema)...)
+	object = runtime.DeepCopyJSON(object)
+	unknown := pruning.PruneWithOptions(object, d.schema, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	for _, path := range unknown {
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known"})
+	}
+	defaulting.Default(object, d.schema)
 	errs = append(errs, validation.ValidateCustomResource(nil, object, d.values)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.schema, object)...)
 	if len(errs) > 0 {
@@ -127,15 +148,6 @@ func check(object map[string]any) field.ErrorList {
 	if o.GetKind() == "RunnerPool" {
 		errs = append(errs, checkSize(object["spec"])...)
 		errs = append(errs, checkTemplate(object)...)
-	}
-	return errs
-}
-
-// unknownFields refuses each field that the API server would drop.
-func unknownFields(object map[string]any, structural *schema.Structural) (errs field.ErrorList) {
-	unknown := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
-	for _, path := range unknown {
-		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known"})
 	}
 	return errs
 }

@@ -121,7 +121,7 @@ func TestArgoCDIsToldWhatIsWrong(t *testing.T) {
 	repository := repositoryOf(t, map[string]string{"pools/broken.cue": brokenPool})
 	t.Setenv(argoPath, "pools")
 	got := corral(t, filepath.Join(repository, "pools"), "build", "--argocd", ".")
-	want := outcome{stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}
+	want := outcome{stderr: "pools/broken.cue:5:18: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}

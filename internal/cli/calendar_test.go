@@ -105,7 +105,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 func TestDemandIsChecked(t *testing.T) {
 	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
 	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThreshold: 20, scaleDownThreshold: 30}}]\n"
-	want := outcome{code: exitError, stderr: "more.cue:3:8: pools.a.spec.demand.metrics[0].busy.scaleDownThreshold: Invalid value: 30: it must be below scaleUpThreshold\nError: 1 problem\n"}
+	want := outcome{code: exitError, stderr: "more.cue:3:50: pools.a.spec.demand.metrics[0].busy: scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)\nError: 1 problem\n"}
 	if diff := cmp.Diff(want, corral(t, treeOf(t, files), "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}

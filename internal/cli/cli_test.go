@@ -101,9 +101,9 @@ func TestVet(t *testing.T) {
 		"as JSON": {nil, []string{"vet", "-o", "json"}, outcome{
 			stdout: "{\n  \"objects\": {\n    \"GitHubConnection\": 1,\n    \"RunnerPool\": 1\n  },\n  \"diagnostics\": []\n}\n"}},
 		"a problem": {broken, []string{"vet"}, outcome{
-			stderr: "pools/broken.cue:5:23: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}},
+			stderr: "pools/broken.cue:5:18: pools.broken.spec.scale.min: min 2 is above max 1\nError: 1 problem\n", code: exitError}},
 		"a problem as YAML": {broken, []string{"vet", "pools", "--output", "yaml"}, outcome{
-			stdout: "diagnostics:\n- column: 23\n  file: pools/broken.cue\n  line: 5\n  message: min 2 is above max 1\n" +
+			stdout: "diagnostics:\n- column: 18\n  file: pools/broken.cue\n  line: 5\n  message: min 2 is above max 1\n" +
 				"  path: pools.broken.spec.scale.min\nobjects: {}\n",
 			stderr: "Error: 1 problem\n", code: exitError}},
 		"an unused tag": {nil, []string{"vet", "--tag", "env=prod"}, outcome{

@@ -73,8 +73,8 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a field that resembles none": {pool("scale: threshold: 3\n" + template), []string{
 			"pools.cue:8:8: pools.linux.spec.scale.threshold: field not allowed; allowed here: behavior, idle, idlePercentOfBusy, idleTimeout, max, min, schedules"}},
 		"min and idle above max": {pool("scale: {max: 2, min: 3, idle: 4}\n" + template), []string{
-			"pools.cue:8:1: pools.linux.spec.scale: idle 4 is above max 2",
-			"pools.cue:8:22: pools.linux.spec.scale.min: min 3 is above max 2"}},
+			"pools.cue:8:17: pools.linux.spec.scale.min: min 3 is above max 2",
+			"pools.cue:8:25: pools.linux.spec.scale.idle: idle 4 is above max 2"}},
 		"a schedule without a time": {pool("scale: schedules: [{name: \"a\", scale: max: 1}]\n" + template), []string{
 			"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: exactly one of weekly, cron and once must be set"}},
 		"a schedule that holds once, in a zone": {

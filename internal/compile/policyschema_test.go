@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // policy is the source of one RunnerPolicy with spec, which begins at line 6.
@@ -64,16 +62,5 @@ func TestPoliciesAreDeclared(t *testing.T) {
 	want := []string{"RunnerPolicy/guard pools.cue:6:11 policies.guard", "RunnerPool/linux pools.cue:10:8 pools.linux"}
 	if diff := cmp.Diff(want, declared(result)); diff != "" || len(result.Diagnostics) > 0 {
 		t.Error(diff, texts(result))
-	}
-}
-
-func TestDefaultsOfPoliciesAgreeWithTheGetters(t *testing.T) {
-	for kind, object := range map[string]interface{ GetRules() *v1alpha1.PolicyRules }{
-		"#RunnerPolicy": &v1alpha1.RunnerPolicy{}, "#ClusterRunnerPolicy": &v1alpha1.ClusterRunnerPolicy{},
-	} {
-		complete(t, kind, `metadata: name: "a"`, object)
-		if rules := object.GetRules(); rules.Mode != (&v1alpha1.PolicyRules{}).GetMode() {
-			t.Errorf("%s: the mode is %q", kind, rules.Mode)
-		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// complete fills the schema's defaults into an object and decodes it.
+// complete unifies an object with the schema and decodes it.
 func complete(t *testing.T, kind, source string, into any) {
 	t.Helper()
 	c := &compilation{cue: cuecontext.New()}
@@ -35,31 +35,30 @@ func complete(t *testing.T, kind, source string, into any) {
 	}
 }
 
-func TestDefaultsOfThePoolAgreeWithTheGetters(t *testing.T) {
-	var pool v1alpha1.RunnerPool
-	complete(t, "#RunnerPool", `metadata: name: "a", spec: {connectionRef: name: "b", template: spec: containers: [{name: "runner"}]}`, &pool)
-	defaults := func(s v1alpha1.RunnerPoolSpec) []any {
-		return []any{s.GetRunnerGroup(), s.Scale.GetMin(), s.Scale.GetMax(), s.Scale.GetIdle(), s.Deadlines.GetStartup()}
-	}
-	if diff := cmp.Diff(defaults(v1alpha1.RunnerPoolSpec{}), defaults(pool.Spec)); diff != "" {
-		t.Error(diff)
-	}
-	if pool.Spec.RunnerGroup == "" || pool.Spec.Scale.Min == nil || pool.Spec.Scale.Idle == nil || pool.Spec.Deadlines.Startup == nil {
-		t.Errorf("a default is missing from %+v", pool.Spec)
+// Defaults are the API server's: a source that applied them would own fields that nobody declared.
+func TestTheSchemaFillsInNoDefault(t *testing.T) {
+	for kind, spec := range map[string]string{
+		"RunnerPool":          `{"connectionRef":{"name":"b"},"template":{"spec":{"containers":[{"name":"runner"}]}}}`,
+		"PoolSource":          `{"git":{"url":"https://example.com/a"},"interval":"5m"}`,
+		"GitHubConnection":    `{"secretRef":{"name":"b"},"url":"https://github.com/acme"}`,
+		"RunnerPolicy":        `{"library":{"ceilings":[{"by":"Namespace","max":1,"name":"a"}]}}`,
+		"ClusterRunnerPolicy": `{"library":{"ceilings":[{"by":"Namespace","max":1,"name":"a"}]}}`,
+	} {
+		var object struct{ Spec json.RawMessage }
+		complete(t, "#"+kind, `metadata: name: "a", spec: `+spec, &object)
+		var declared, completed any
+		must(t, json.Unmarshal([]byte(spec), &declared))
+		must(t, json.Unmarshal(object.Spec, &completed))
+		if diff := cmp.Diff(declared, completed); diff != "" {
+			t.Errorf("%s: %s", kind, diff)
+		}
 	}
 }
 
-func TestDefaultsOfTheSourceAgreeWithTheGetters(t *testing.T) {
-	var source v1alpha1.PoolSource
-	complete(t, "#PoolSource", `metadata: name: "a", spec: {git: url: "https://example.com/a", interval: "5m"}`, &source)
-	defaults := func(s v1alpha1.PoolSourceSpec) []any {
-		return []any{s.GetPath(), s.GetTimeout(), s.GetPrune(), s.GetDeletionPolicy(), s.Git.GetRef()}
-	}
-	if diff := cmp.Diff(defaults(v1alpha1.PoolSourceSpec{Git: &v1alpha1.GitSource{}}), defaults(source.Spec)); diff != "" {
-		t.Error(diff)
-	}
-	if source.Spec.Path == "" || source.Spec.Timeout == nil || source.Spec.Prune == nil || source.Spec.DeletionPolicy == "" || source.Spec.Git.Ref == nil {
-		t.Errorf("a default is missing from %+v", source.Spec)
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

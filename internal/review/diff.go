@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -31,11 +32,12 @@ const (
 )
 
 // diff tells in which fields two objects differ, in the order of their paths at the head. Elements of a list that have a name are
-// compared by it, and their order as one value; other lists of scalars are compared as one value.
+// compared by it, and their order as one value; other lists of scalars are compared as one value. A field that isn't declared has its default.
 func diff(base, head *compile.Object, class func(path string) Class) []FieldChange {
 	d := &differ{base: base, head: head, class: class}
+	was, is := admission.WithDefaults(base.Manifest.Object), admission.WithDefaults(head.Manifest.Object)
 	for _, part := range []string{"metadata", "spec"} {
-		d.compare(part, part, base.Manifest.Object[part], head.Manifest.Object[part])
+		d.compare(part, part, was[part], is[part])
 	}
 	return d.changes
 }

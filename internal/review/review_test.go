@@ -313,7 +313,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"another group of the Docker daemon": {
 			files{"p.cue": docker}, files{"p.cue": change(t, docker, `{type: "Docker"}`, `{type: "Docker", docker: groupID: 124}`)},
 			[]string{
-				"Allowed", `Changed linux [ReplacesRunners] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [ReplacesRunners] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, `  spec.containerMode.docker.image  -> "docker:dind" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Runners without a job are replaced in steps; busy ones finish.",
 			},
 		},
@@ -369,7 +369,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:")},
 			[]string{
 				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration never changes: make another pool",
-				`Changed linux [Replaced] from ""`, `  spec.registration  -> "REST" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [Replaced] from ""`, `  spec.registration "ScaleSet" -> "REST" p.cue:6 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: registration never changes. Make another pool.",
 			},
 		},
@@ -377,7 +377,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": stays}, files{"p.cue": change(t, stays, "registration: \"REST\"", "registration: \"REST\"\n\t\tlifetime: \"Persistent\"")},
 			[]string{
 				"Broken", "broken p.cue:9:13: pools.linux.spec.lifetime: lifetime never changes: make another pool",
-				`Changed linux [Replaced] from ""`, `  spec.lifetime  -> "Persistent" - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [Replaced] from ""`, `  spec.lifetime "Job" -> "Persistent" p.cue:6 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: lifetime never changes. Make another pool.",
 			},
 		},
@@ -385,7 +385,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
 			[]string{
 				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode never goes back to Observe: suspend the pool, or make another",
-				`Changed linux [ReroutesJobs] from ""`, `  spec.mode  -> "Observe" - p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				`Changed linux [ReroutesJobs] from ""`, `  spec.mode "Active" -> "Observe" p.cue:6 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : The API server refuses this: mode never goes back to Observe. Suspend the pool, or make another.",
 			},
 		},

@@ -143,11 +143,19 @@ func text(s *apiextensionsv1.JSONSchemaProps, n item, by size) string {
 	if s.MaxLength == nil {
 		length = 64
 	}
+	if isDuration(s) {
+		return "1h"
+	}
 	if s.Pattern != "" {
 		return matching(s.Pattern, length, n)
 	}
 	number := fmt.Sprint(int(n))
 	return strings.Repeat("a", max(0, length-len(number))) + number
+}
+
+// isDuration reports whether a text's rule demands a duration: the rule has a message of its own, which a pattern can't have.
+func isDuration(s *apiextensionsv1.JSONSchemaProps) bool {
+	return slices.ContainsFunc(s.XValidations, func(r apiextensionsv1.ValidationRule) bool { return strings.HasPrefix(r.Rule, "self.matches(") })
 }
 
 // matching returns a text that a pattern matches, of the length at most if there is one so short.
