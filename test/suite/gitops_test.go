@@ -157,11 +157,26 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 			return slices.Equal(s.Labels, []string{"linux-x64"}) && s.ID == id
 		})
 	})
+	t.Run("a field that the source doesn't declare stays as somebody patched it", func(t *testing.T) {
+		g.T = t
+		pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: "linux"}}
+		patch := `{"spec": {"deadlines": {"startup": "20m"}, "scale": {"idlePercentOfBusy": 50}}}`
+		must(t, w.Client.Patch(t.Context(), pool, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("somebody-on-call")))
+		g.Write("pools.cue", definitions(8, "linux-x64", "runner:1", true))
+		commit := g.Push("Raise max again")
+		g.request()
+		g.applied(commit)
+		must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		spec := pool.Spec
+		if spec.Scale.GetMax() != 8 || spec.Deadlines.GetStartup() != 20*time.Minute || spec.Scale.IdlePercentOfBusy == nil || spec.Scale.Min == nil || spec.RunnerGroup != "default" {
+			t.Errorf("the pool has %+v", spec)
+		}
+	})
 	t.Run("a changed template reaches new runners, a busy one finishes", func(t *testing.T) {
 		g.T = t
 		busy := g.job("linux-x64", harness.LongJob)
 		old := g.runnerOf(busy)
-		g.Write("pools.cue", definitions(7, "linux-x64", "runner:2", true))
+		g.Write("pools.cue", definitions(8, "linux-x64", "runner:2", true))
 		g.sync(g.Push("New image"))
 		if image := g.image(old); image != "runner:1" {
 			t.Errorf("the busy runner has %s", image)
@@ -174,14 +189,14 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a broken commit is refused with file, line and column; the last good one runs on", func(t *testing.T) {
 		g.T = t
-		g.Write("pools.cue", strings.Replace(definitions(7, "linux-x64", "runner:2", true), "scale: max: 7", "scale: {min: 9, max: 7}\n\tlables: [1]", 1))
+		g.Write("pools.cue", strings.Replace(definitions(8, "linux-x64", "runner:2", true), "scale: max: 8", "scale: {min: 9, max: 8}\n\tlables: [1]", 1))
 		commit := g.Push("Break it")
 		g.request()
 		eventually(t, func(ctx context.Context) error {
 			s := &v1alpha1.PoolSource{}
 			must(t, w.Client.Get(ctx, g.key, s))
 			ready := conditions.Get(s, meta.ReadyCondition)
-			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(ready.Message, "pools.cue:9:15: ") {
+			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(ready.Message, "pools.cue:9:10: ") {
 				return fmt.Errorf("attempted %s, ready %+v", s.Status.LastAttemptedRevision, ready)
 			}
 			if strings.HasSuffix(s.Status.LastAppliedRevision, commit) {
