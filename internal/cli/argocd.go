@@ -72,7 +72,7 @@ func (a *argocd) apply(d *definitions, namespace *string) error {
 		return errors.New("the namespace is set by the plugin's own command, the Application can't set it")
 	}
 	if d.tags == nil {
-		d.tags = map[string]string{}
+		d.tags = tags{}
 	}
 	maps.Copy(d.tags, set.tags)
 	*namespace += set.namespace

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ import (
 
 // definitions says which definitions a command works on.
 type definitions struct {
-	tags map[string]string
+	tags tags
 	// allowEmpty accepts a folder that declares no pool.
 	allowEmpty bool
 }
@@ -29,8 +30,31 @@ type definitions struct {
 func bindDefinitions(c *cobra.Command) *definitions {
 	d := &definitions{}
 	c.Args = cobra.MaximumNArgs(1)
-	c.Flags().StringToStringVarP(&d.tags, "tag", "t", nil, "set @tag(NAME) to VALUE, as NAME=VALUE; may be repeated")
+	d.tags = tags{}
+	c.Flags().VarP(d.tags, "tag", "t", "set @tag(NAME) to VALUE, as NAME=VALUE, or make @if(NAME) true, as NAME; may be repeated")
 	return d
+}
+
+// tags are the values of tags by name. They implement pflag.Value.
+type tags map[string]string
+
+// String is empty: there are none by default.
+func (t tags) String() string { return "" }
+
+// Type says how one is written.
+func (t tags) Type() string { return "NAME[=VALUE]" }
+
+// Set adds a tag.
+func (t tags) Set(text string) error {
+	name, value, hasValue := strings.Cut(text, "=")
+	if name == "" {
+		return errors.New("must be NAME=VALUE or NAME")
+	}
+	if !hasValue {
+		value = "true"
+	}
+	t[name] = value
+	return nil
 }
 
 // compiled is what definitions compile to, and where they lie.

@@ -168,6 +168,22 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 	}
 }
 
+// A file with @if is compiled if its condition holds by tags.
+func TestConditionsOfFiles(t *testing.T) {
+	files := repository(onePool)
+	files["prod.cue"] = []byte("@if(prod && !dev)\n\n" + strings.Replace(onePool, "linux:", "prod:", 1))
+	for tags, want := range map[string]int{"": 1, "prod=true": 2, "prod=false": 1, "prod=true dev=true": 1} {
+		options := Options{Tags: map[string]string{}}
+		for _, tag := range strings.Fields(tags) {
+			name, value, _ := strings.Cut(tag, "=")
+			options.Tags[name] = value
+		}
+		if result := Compile(files, options); len(result.Objects) != want || len(result.Diagnostics) > 0 {
+			t.Errorf("%s: %d objects, want %d; %v", tags, len(result.Objects), want, texts(result))
+		}
+	}
+}
+
 func TestTreesThatCompile(t *testing.T) {
 	vendoredSchema, err := schema.FS.ReadFile("schema.cue")
 	if err != nil {
@@ -274,7 +290,9 @@ func TestTreesThatAreRefused(t *testing.T) {
 	}{
 		"no such folder":   {repository(onePool), Options{Path: "nowhere"}, []string{"there is no folder \"nowhere\" to compile"}},
 		"an escaping path": {repository(onePool), Options{Path: "../x"}, []string{"there is no folder \"../x\" to compile"}},
-		"an unused tag":    {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
+		"a condition that is no boolean": {Files{"cue.mod/module.cue": []byte(withDeps), "pools.cue": []byte(onePool), "prod.cue": []byte("@if(prod)\n\npackage pools\n")},
+			Options{Tags: map[string]string{"prod": "yes"}}, []string{`prod.cue:1:1: tag "prod" is the condition of a file, so its value must be true or false, not "yes"`}},
+		"an unused tag": {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
 		"a misspelt tag": {repository("package pools\n\n_env: string @tag(env,short=prod)\n"), Options{Tags: map[string]string{"evn": "prod"}, AllowEmpty: true},
 			[]string{`pools.cue:3:14: tag "evn" is set, but no field is marked @tag(evn); did you mean env?`}},
 		"a tag of another name": {repository("package pools\n\n_env: string @tag(env)\n"), Options{Tags: map[string]string{"cluster": "x"}, AllowEmpty: true},

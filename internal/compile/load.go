@@ -219,25 +219,48 @@ func isIgnored(file *ast.File) bool {
 	})
 }
 
-// tagAttribute finds the name in an attribute @tag(NAME) or @tag(NAME,…).
-var tagAttribute = regexp.MustCompile(`@tag\(([^,)\s]+)`)
+// tagUse is where files mention a tag first, and as what: as the value of a field, @tag(NAME), and in the condition of a file, @if(NAME).
+type tagUse struct {
+	place            v1alpha1.Diagnostic
+	value, condition bool
+}
 
-// tags returns the tags that files of m mention, each with the first place.
-func (m *module) tags() map[string]v1alpha1.Diagnostic {
-	places := map[string]v1alpha1.Diagnostic{}
+var (
+	// tagAttribute finds the name in an attribute @tag(NAME) or @tag(NAME,…), and the expression in @if(EXPRESSION).
+	tagAttribute = regexp.MustCompile(`@tag\(([^,)\s]+)|(?m)^@if\((.*)\)`)
+	// conditionName finds the names in the expression of an @if.
+	conditionName = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+)
+
+// tags returns the tags that files of m mention.
+func (m *module) tags() map[string]tagUse {
+	uses := map[string]tagUse{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		if path.Ext(name) != ".cue" {
 			continue
 		}
 		for _, found := range tagAttribute.FindAllSubmatchIndex(m.files[name], -1) {
-			before, tag := m.files[name][:found[0]], string(m.files[name][found[2]:found[3]])
-			if _, known := places[tag]; !known {
-				line := bytes.Count(before, []byte("\n")) + 1
-				places[tag] = v1alpha1.Diagnostic{File: path.Join(m.root, name), Line: line, Column: len(before) - bytes.LastIndexByte(before, '\n')}
+			before := m.files[name][:found[0]]
+			place := v1alpha1.Diagnostic{
+				File: path.Join(m.root, name), Line: bytes.Count(before, []byte("\n")) + 1, Column: len(before) - bytes.LastIndexByte(before, '\n'),
+			}
+			isValue, names := found[2] >= 0, []string{}
+			if isValue {
+				names = append(names, string(m.files[name][found[2]:found[3]]))
+			} else {
+				names = conditionName.FindAllString(string(m.files[name][found[4]:found[5]]), -1)
+			}
+			for _, tag := range names {
+				use, known := uses[tag]
+				if !known {
+					use.place = place
+				}
+				use.value, use.condition = use.value || isValue, use.condition || !isValue
+				uses[tag] = use
 			}
 		}
 	}
-	return places
+	return uses
 }
 
 // usedTags returns the tags that a file of m mentions, as the loader wants them.
@@ -245,8 +268,11 @@ func (m *module) usedTags(tags map[string]string) []string {
 	var used []string
 	mentioned := m.tags()
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
-		if _, ok := mentioned[name]; ok {
+		if mentioned[name].value {
 			used = append(used, name+"="+tags[name])
+		}
+		if mentioned[name].condition && tags[name] == "true" {
+			used = append(used, name)
 		}
 	}
 	return used
@@ -254,18 +280,22 @@ func (m *module) usedTags(tags map[string]string) []string {
 
 // checkTags reports tags that nothing asks for: probably misspelt. The place is that of the tag which was probably meant.
 func (c *compilation) checkTags(t *tree, tags map[string]string) {
-	mentioned := map[string]v1alpha1.Diagnostic{}
+	mentioned := map[string]tagUse{}
 	for _, m := range t.modules {
 		maps.Copy(mentioned, m.tags())
 	}
 	known := slices.Sorted(maps.Keys(mentioned))
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
-		if _, ok := mentioned[tag]; ok {
-			continue
+		use, ok := mentioned[tag]
+		switch {
+		case !ok:
+			d := mentioned[closest(tag, known)].place
+			d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, suggestion(tag, known))
+			c.report(d)
+		case use.condition && !use.value && tags[tag] != "true" && tags[tag] != "false":
+			use.place.Message = fmt.Sprintf("tag %q is the condition of a file, so its value must be true or false, not %q", tag, tags[tag])
+			c.report(use.place)
 		}
-		d := mentioned[closest(tag, known)]
-		d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, suggestion(tag, known))
-		c.report(d)
 	}
 }
 
