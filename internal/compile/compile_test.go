@@ -208,6 +208,13 @@ func TestTreesThatCompile(t *testing.T) {
 			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": onePool,
 				"cue.mod/pkg/corral.dev/schema/schema.cue": "package schema\n\n#Pools: 3\n"}, Options{},
 			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"an older version of the schema": {
+			map[string]string{"cue.mod/module.cue": strings.Replace(withDeps, "v0.1.0", "v0.0.1", 1), "a.cue": onePool}, Options{},
+			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"a copy wins over deps, whatever its major version": {
+			map[string]string{"cue.mod/module.cue": withDeps + "deps: \"acme.test/lib@v1\": v: \"v1.4.0\"\n", "a.cue": "package pools\n\nimport \"acme.test/lib/base@v1\"\n\np: base.#Raw\n",
+				"cue.mod/pkg/acme.test/lib/base/base.cue": "package base\n\n#Raw: " + rawPool}, Options{},
+			[]string{"RunnerPool/raw a.cue:5:1 p"}},
 		"no module file, no schema": {
 			map[string]string{"a.cue": "package pools\n\np: " + rawPool}, Options{},
 			[]string{"RunnerPool/raw a.cue:3:1 p"}},
@@ -303,7 +310,7 @@ func TestTreesThatAreRefused(t *testing.T) {
 			[]string{`pools.cue:6:54: connections.acme.spec.url: invalid value "not a url": must match ^https?://[^/?#\s]+/[^?#\s]+$, and comes from the tag url`}},
 		"an unknown version of the schema": {
 			Files{"cue.mod/module.cue": []byte(strings.Replace(withDeps, "v0.1.0", "v0.9.0", 1)), "a.cue": []byte(onePool)}, Options{},
-			[]string{"cue.mod/module.cue: corral.dev/schema@v0 v0.9.0 is not known to this version of Corral, which has v0.1.0 of corral.dev/schema@v0"}},
+			[]string{"cue.mod/module.cue: the repository needs v0.9.0 of corral.dev/schema@v0, and this version of Corral has v0.1.0: upgrade Corral"}},
 		"a newer language": {
 			Files{"cue.mod/module.cue": []byte("module: \"a.test/b@v0\"\nlanguage: version: \"v0.99.0\"\n"), "a.cue": []byte(onePool)}, Options{},
 			[]string{`cue.mod/module.cue: language version "v0.99.0" declared in module.cue is too new for current language version "v0.17.1"`}},

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
 
 	"cuelang.org/go/mod/modfile"
 	cuemodule "cuelang.org/go/mod/module"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/corral-dev/corral/schema"
 )
@@ -30,14 +32,14 @@ const (
 	vendorMount = ".corral/vendor"
 )
 
-// vendorVersion is given to vendored packages, which have none.
-const vendorVersion = "v0.0.0"
+// importOfMajor finds the host and the major version of an import such as "acme.example/ci@v1".
+var importOfMajor = regexp.MustCompile(`"([^"/@\s]+)/[^"@\s]*@(v[0-9]+)[":]`)
 
 // loadable returns m's files as the loader shall see them, and the registry that serves
 // the modules they import.
 //
 // The loader doesn't find vendored packages in an fs.FS, so each host there becomes a
-// module of its own. The schema is the embedded one always, whether a
+// module of its own, once for each major version that an import names: copies have none. The schema is the embedded one always, whether a
 // repository lists it in deps or has a copy below cue.mod/pkg: what counts is what this
 // build knows.
 func (m *module) loadable() (Files, registry, error) {
@@ -60,8 +62,18 @@ func (m *module) loadable() (Files, registry, error) {
 	}
 	reg := registry{files: files, folders: map[string]string{schema.Module + " " + schema.Version: schemaMount}}
 	for host := range hosts {
-		reg.folders[host+"@v0 "+vendorVersion] = path.Join(vendorMount, host)
+		reg.addCopies(host, "v0")
 		files[path.Join(vendorMount, host, "cue.mod/module.cue")] = emptyModuleFile(host + "@v0")
+	}
+	for name, data := range m.files {
+		if path.Ext(name) != ".cue" {
+			continue
+		}
+		for _, found := range importOfMajor.FindAllSubmatch(data, -1) {
+			if host := string(found[1]); hosts[host] {
+				reg.addCopies(host, string(found[2]))
+			}
+		}
 	}
 	moduleFile := path.Join(m.root, "cue.mod/module.cue")
 	files[moduleFile], err = reg.adapt(files[moduleFile], moduleFile)
@@ -116,19 +128,55 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 		return nil, err
 	}
 	for dep, at := range file.Deps {
-		if before, _, _ := strings.Cut(dep, "@"); before == schema.ImportPath && (dep != schema.Module || at.Version != schema.Version) {
-			return nil, fmt.Errorf("%s %s is not known to this version of Corral, which has %s of %s",
-				dep, at.Version, schema.Version, schema.Module)
+		importPath, _, _ := strings.Cut(dep, "@")
+		switch {
+		case dep == schema.Module:
+			if err := checkSchemaVersion(at.Version); err != nil {
+				return nil, err
+			}
+		case importPath == schema.ImportPath:
+			return nil, fmt.Errorf("%s is not known to this version of Corral, which has %s", dep, schema.Module)
+		case r.hasCopy(importPath): // it is taken, whatever its version
+			delete(file.Deps, dep)
 		}
 	}
 	if file.Deps == nil {
 		file.Deps = map[string]*modfile.Dep{}
 	}
 	for key := range r.folders {
-		dep, version, _ := strings.Cut(key, " ")
-		file.Deps[dep] = &modfile.Dep{Version: version, Default: true}
+		dep, served, _ := strings.Cut(key, " ")
+		file.Deps[dep] = &modfile.Dep{Version: served, Default: dep == schema.Module || strings.HasSuffix(dep, "@v0")}
 	}
 	return modfile.Format(file)
+}
+
+// addCopies serves the vendored packages of a host as a module of a major version.
+func (r registry) addCopies(host, major string) {
+	r.folders[fmt.Sprintf("%s@%s %s.0.0", host, major, major)] = path.Join(vendorMount, host)
+}
+
+// hasCopy reports whether a module is vendored.
+func (r registry) hasCopy(importPath string) bool {
+	folder := path.Join(vendorMount, importPath) + "/"
+	for name := range r.files {
+		if strings.HasPrefix(name, folder) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkSchemaVersion refuses a version of the schema that is newer than the embedded one, which takes whatever an older one of its major
+// version took.
+func checkSchemaVersion(wanted string) error {
+	newest, err := version.ParseSemantic(schema.Version)
+	if err != nil {
+		return err
+	}
+	if v, err := version.ParseSemantic(wanted); err != nil || newest.LessThan(v) {
+		return fmt.Errorf("the repository needs %s of %s, and this version of Corral has %s: upgrade Corral", wanted, schema.Module, schema.Version)
+	}
+	return nil
 }
 
 // emptyModuleFile returns the text of a module file without dependencies.
