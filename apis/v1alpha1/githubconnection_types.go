@@ -307,7 +307,7 @@ const (
 // GitHubConnection is one GitHub identity that pools use.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=ghc,categories=corral
+// +kubebuilder:resource:shortName=ghconn,categories=corral
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
 // +kubebuilder:printcolumn:name="Identity",type=string,JSONPath=`.status.identity`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`

@@ -178,7 +178,7 @@ type AuditFinding struct {
 // RunnerPolicy holds rules for the pools of its namespace.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=rpol,categories=corral
+// +kubebuilder:resource:shortName=rpolicy,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`
@@ -233,7 +233,7 @@ type RunnerPolicyList struct {
 // ClusterRunnerPolicy holds rules for pools of any namespace.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=crpol,categories=corral
+// +kubebuilder:resource:scope=Cluster,shortName=crpolicy,categories=corral
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
 // +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.pools`

@@ -371,7 +371,9 @@ func (s *RunnerStatus) Trouble() (reason string, cause RunnerCause) {
 // Runner is one runner: a registration on GitHub, a JIT Secret and a Pod.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:categories=corral
+// +kubebuilder:resource:shortName=crunner,categories=corral
+// +kubebuilder:selectablefield:JSONPath=`.spec.poolRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolRef.name`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Repository",type=string,JSONPath=`.status.job.repository`

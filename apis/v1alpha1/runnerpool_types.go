@@ -317,6 +317,11 @@ type RunnerPoolStatus struct {
 	// +optional
 	Observed *ObservedStatus `json:"observed,omitempty"`
 
+	// selector of the pool's pods, for the subresource scale: kubectl scale and autoscalers set spec.scale.min by it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Selector string `json:"selector,omitempty"`
+
 	// runners counts runners by state.
 	// +optional
 	Runners RunnerCounts `json:"runners"`
@@ -652,6 +657,8 @@ func (u *UpdateStatus) Way(noun string) string {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rpool,categories=corral
+// +kubebuilder:subresource:scale:specpath=.spec.scale.min,statuspath=.status.runners.total,selectorpath=.status.selector
+// +kubebuilder:selectablefield:JSONPath=`.spec.connectionRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Jobs",type=integer,JSONPath=`.status.jobs`
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.decision.desired`

@@ -71,7 +71,7 @@ type ScaleSetStatus struct {
 // ScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:categories=corral
+// +kubebuilder:resource:shortName=rss,categories=corral
 // +kubebuilder:printcolumn:name="ID",type=integer,JSONPath=`.status.id`
 // +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`
 // +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.status.runnerGroup`

@@ -35,6 +35,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	s.Revision, s.Update = o.template.revision, d.step.State
 	s.Failures = o.memory.health.failures
 	s.Runners, s.Demand, s.Schedule, s.Cache = o.counts, nil, o.scale.schedule, o.cache.status
+	s.Selector = v1alpha1.PoolLabel + "=" + o.pool.Name
 	if o.demand.Known {
 		s.Jobs = new(o.demand.Jobs)
 	} else if o.counts.Busy > s.GetJobs() {

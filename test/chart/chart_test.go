@@ -102,10 +102,29 @@ func TestAFeatureThatIsOffIsGrantedNothingAndTakesNothingElseAlong(t *testing.T)
 	}
 }
 
+func TestKubernetesOwnRolesMayWorkWithCorralsKinds(t *testing.T) {
+	all := objects(t, render(t, nil))
+	for role, want := range map[string][]string{
+		"view":  {"[corral.dev]/* <nil>: [get list watch]"},
+		"edit":  {"[corral.dev]/runnerpolicies <nil>: [create update patch delete deletecollection]", "[corral.dev]/runnerpools <nil>: [create update patch delete deletecollection]", "[corral.dev]/runnerpools/scale <nil>: [create update patch delete deletecollection]"},
+		"admin": {"[corral.dev]/githubconnections <nil>: [create update patch delete deletecollection]", "[corral.dev]/poolsources <nil>: [create update patch delete deletecollection]"},
+	} {
+		object := all["ClusterRole /corral-"+role]
+		if diff := cmp.Diff(want, rules(object)); diff != "" {
+			t.Errorf("%s: %s", role, diff)
+		}
+	}
+	for name := range objects(t, render(t, map[string]any{"aggregatedRoles": false})) {
+		if strings.HasPrefix(name, "ClusterRole /corral-") {
+			t.Errorf("%s is rendered without aggregatedRoles", name)
+		}
+	}
+}
+
 func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 	all := objects(t, render(t, map[string]any{"watchNamespaces": []any{"team-a", "team-b"}, "crds": map[string]any{"install": false}, "admission": map[string]any{"install": false}}))
 	want := []string{
-		"ClusterRole /corral", "ClusterRoleBinding /corral",
+		"ClusterRole /corral", "ClusterRole /corral-admin", "ClusterRole /corral-edit", "ClusterRole /corral-view", "ClusterRoleBinding /corral",
 		"Deployment corral-system/corral",
 		"Role corral-system/corral-leader", "Role default/corral-events", "Role team-a/corral", "Role team-b/corral",
 		"RoleBinding corral-system/corral-leader", "RoleBinding default/corral-events", "RoleBinding team-a/corral", "RoleBinding team-b/corral",

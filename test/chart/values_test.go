@@ -38,6 +38,7 @@ var effects = map[string]effect{
 	"crds.install":                 {value: false, gone: "kind: CustomResourceDefinition"},
 	"crds.keep":                    {value: false, gone: "helm.sh/resource-policy: keep"},
 	"admission.install":            {value: false, gone: "kind: ValidatingAdmissionPolicy"},
+	"aggregatedRoles":              {value: false, gone: "aggregate-to-view"},
 	"serviceAccount.create":        {value: false, with: "serviceAccount.name", gone: "kind: ServiceAccount\nmetadata"},
 	"serviceAccount.name":          {value: "robot", want: "serviceAccountName: robot"},
 	"serviceAccount.annotations":   {value: map[string]any{"example.test/role": "r"}, want: "example.test/role: r"},

@@ -250,6 +250,19 @@ runner.corral.dev/linux-x7k2p9qd   linux   Busy    acme/app     build   running 
 	if diff := cmp.Diff(want, age.ReplaceAllString(out, "AGE")); diff != "" {
 		t.Errorf("kubectl get (-want +got):\n%s", diff)
 	}
+	for _, args := range []string{"get rpool --field-selector spec.connectionRef.name=acme", "get crunner --field-selector spec.poolRef.name=linux,status.state=Busy"} {
+		if out, err := kubectl(t, "", append(strings.Fields(args), "-n", "columns", "-o", "name")...); err != nil || strings.Count(out, "\n") != 1 {
+			t.Errorf("kubectl %s: %v: %s", args, err, out)
+		}
+	}
+	if out, err := kubectl(t, "", "scale", "rpool", "linux", "-n", "columns", "--replicas=7"); err != nil {
+		t.Errorf("kubectl scale: %v: %s", err, out)
+	}
+	pool := &v1alpha1.RunnerPool{}
+	must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(objects[0]), pool))
+	if pool.Spec.Scale.GetMin() != 7 {
+		t.Errorf("kubectl scale set the min to %d", pool.Spec.Scale.GetMin())
+	}
 	for _, obj := range objects {
 		must(t, w.Client.Delete(t.Context(), obj))
 	}
