@@ -176,3 +176,36 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 		}
 	}
 }
+
+// Words that a newer version may know are refused wherever the specs have an enumeration, so that none of them acts as the default.
+func TestUnknownWordsAreUnreadable(t *testing.T) {
+	harmless := map[string]string{
+		"spec.cache.accessMode":      "the API server refuses the claim",
+		"spec.demand.slack.*.status": "no event has it",
+		"spec.containerMode.kubernetes.workVolumeClaim.accessModes.*": "the API server refuses the pod",
+		"spec.sourceRef.kind":        "it names no kind that can be read",
+	}
+	scheme := runtime.NewScheme()
+	must(t, v1alpha1.AddToScheme(scheme))
+	count := 0
+	for _, c := range readCRDs(t) {
+		for _, l := range leavesOf(c.schema) {
+			if v := l.schema.ValueValidation; l.path[0] != "spec" || v == nil || len(v.Enum) == 0 || harmless[l.String()] != "" || l.schema.Type != "string" {
+				continue
+			}
+			object := c.object("", func(object map[string]any) { put(c.schema, object, l.path, "Novel") })
+			text, err := json.Marshal(object)
+			must(t, err)
+			into, err := scheme.New(v1alpha1.GroupVersion.WithKind(c.kind))
+			must(t, err)
+			must(t, json.Unmarshal(text, into))
+			if err := into.(interface{ Unreadable() error }).Unreadable(); err == nil || !strings.Contains(err.Error(), `"Novel" is not known to this version of Corral`) {
+				t.Errorf("%s: %s: Novel gives %v", c.kind, l, err)
+			}
+			count++
+		}
+	}
+	if count < 20 {
+		t.Errorf("%d enumerations were tried", count)
+	}
+}

@@ -280,6 +280,24 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	}
 }
 
+func TestAStaleCopyOfTheSchemaIsToldOfAndRenewed(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", ".", "--url", "https://github.com/acme")
+	copied := filepath.Join(folder, "cue.mod/pkg/corral.dev/schema/specs_gen.cue")
+	if err := os.WriteFile(copied, []byte("package schema\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args  string
+		stale bool
+	}{{"vet", true}, {"init --schema-only", false}, {"vet", false}} {
+		got := corral(t, folder, strings.Fields(tc.args)...)
+		if got.code != exitOK || strings.Contains(got.stderr, "cue.mod/pkg/corral.dev/schema/specs_gen.cue:1:1: ") != tc.stale {
+			t.Errorf("%s: got %+v", tc.args, got)
+		}
+	}
+}
+
 func TestTheSourceOfANewRepositoryIsOnItsServer(t *testing.T) {
 	for given, want := range map[string]string{
 		"https://github.example/web":             "https://github.example/web/runners",

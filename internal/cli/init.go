@@ -35,7 +35,7 @@ const exampleURL = "https://github.com/YOUR_ORG"
 // newRepository is what init is asked for.
 type newRepository struct {
 	module, url, version string
-	guard                bool
+	guard, schemaOnly    bool
 }
 
 func newInit(version string) *cobra.Command {
@@ -51,13 +51,16 @@ the schema, so that editors and the cue command work without a network.
 With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
 
-A file that is there already is never overwritten: then nothing is written.`,
+A file that is there already is never overwritten: then nothing is written. Only --schema-only
+replaces what is there, by the copy of the schema that this corral brings along.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
 	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
 	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the CUE module")
 	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
+	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
+	c.MarkFlagsMutuallyExclusive("guard", "schema-only")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := folderOf(args)
 		if err := r.check(); err != nil {
@@ -67,7 +70,11 @@ A file that is there already is never overwritten: then nothing is written.`,
 		if err != nil {
 			return err
 		}
-		if err := writeFiles(folder, files); err != nil {
+		if err := writeFiles(folder, files, r.schemaOnly); err != nil {
+			return err
+		}
+		if r.schemaOnly {
+			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote the schema %s to %s\n", schema.Version, filepath.Join(folder, schemaCopy))
 			return err
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, r.next(folder))
@@ -136,16 +143,24 @@ func (r newRepository) files() (map[string][]byte, error) {
 	if r.guard {
 		kind = "new/guard"
 	}
+	if r.schemaOnly {
+		return files, addSchema(files)
+	}
 	if err := addFiles(files, templates, kind, "", r.values(string(steps)).Replace); err != nil || r.guard {
 		return files, err
 	}
-	schemas := path.Join("cue.mod/pkg", schema.ImportPath)
-	if err := addFiles(files, schema.FS, ".", schemas, func(text string) string { return text }); err != nil {
-		return nil, err
-	}
+	return files, addSchema(files)
+}
+
+// schemaCopy is where a repository has its copy of the schema, for editors and the cue command.
+const schemaCopy = "cue.mod/pkg/" + schema.ImportPath
+
+// addSchema adds the copy of the schema.
+func addSchema(files map[string][]byte) error {
+	err := addFiles(files, schema.FS, ".", schemaCopy, func(text string) string { return text })
 	// A module file inside cue.mod/pkg would only confuse the cue command.
-	delete(files, path.Join(schemas, "cue.mod/module.cue"))
-	return files, nil
+	delete(files, path.Join(schemaCopy, "cue.mod/module.cue"))
+	return err
 }
 
 // addFiles adds the files at and below root of a file system, below a folder.
@@ -167,8 +182,8 @@ func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt fun
 	return nil
 }
 
-// writeFiles writes files below folder, or none if one of them is there.
-func writeFiles(folder string, files map[string][]byte) error {
+// writeFiles writes files below folder, or none if one of them is there and they are not to replace it.
+func writeFiles(folder string, files map[string][]byte, replace bool) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the repository: %w", err)
 	}
@@ -179,7 +194,7 @@ func writeFiles(folder string, files map[string][]byte) error {
 	defer root.Close() //nolint:errcheck // each file was closed and checked
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {
-		if _, err := root.Lstat(name); err == nil {
+		if _, err := root.Lstat(name); err == nil && !replace {
 			return fmt.Errorf("%s is there already, nothing was written", filepath.Join(folder, name))
 		}
 	}

@@ -114,7 +114,7 @@ audited policies would do, are told and change no exit code.
 		}
 		if len(r.Diagnostics) == 0 {
 			now := at.time()
-			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.exposed(), w.sharedScaleSets(), w.withoutCertificates(), w.staying(), w.idleSchedules(now), uncommittedWarnings(w.uncommitted))
+			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.exposed(), w.sharedScaleSets(), w.withoutCertificates(), w.staying(), w.idleSchedules(now), w.staleSchema(), uncommittedWarnings(w.uncommitted))
 			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
 			if err != nil {
 				return err

@@ -4,8 +4,10 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/schema"
 )
 
 // Rules of findings that aren't a policy's.
@@ -34,6 +37,7 @@ const (
 	ruleQuota       = "corral.pool.quota"
 	ruleCache       = "corral.pool.cache"
 	ruleGone        = "corral.pool.gone"
+	ruleSchema      = "corral.schema.stale"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
 )
@@ -269,4 +273,22 @@ func failing(f report.Finding) report.Case {
 		name += " " + f.Path
 	}
 	return report.Case{Name: name, Place: report.Place{File: f.Place.File, Line: f.Place.Line}, Failure: strings.TrimSuffix(plain(f), "\n")}
+}
+
+// staleSchema warns of a copy of the schema that differs from the one of this corral, which vet and the controller go by.
+func (w *workspace) staleSchema() []report.Finding {
+	files := map[string][]byte{}
+	if err := addSchema(files); err != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		text, err := os.ReadFile(filepath.Join(w.root, filepath.FromSlash(name)))
+		if err == nil && !bytes.Equal(text, files[name]) {
+			return []report.Finding{{
+				Level: report.Warning, Rule: ruleSchema, Title: "Stale schema", Place: report.Place{File: name, Line: 1, Column: 1},
+				Message: fmt.Sprintf("the copy of the schema differs from %s, which this corral has: editors and the cue command go by other rules than vet; run corral init --schema-only", schema.Version),
+			}}
+		}
+	}
+	return nil
 }
