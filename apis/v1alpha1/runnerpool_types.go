@@ -319,7 +319,6 @@ type RunnerPoolStatus struct {
 
 	// selector of the pool's pods, for the subresource scale: kubectl scale and autoscalers set spec.scale.min by it.
 	// +optional
-	// +kubebuilder:validation:MaxLength=256
 	Selector string `json:"selector,omitempty"`
 
 	// runners counts runners by state.

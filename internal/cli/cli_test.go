@@ -128,7 +128,7 @@ func TestWhatIsPrintedActsOnNoTerminalAndNoLog(t *testing.T) {
 		"a name": {"pools/a\x1b[31mred\n::error::x.cue", "package pools\n",
 			"pools/a\\u001b[31mred\\u000a::error::x.cue: control characters in the name; rename the file or its folder\nError: 1 problem\n"},
 		"a policy's words": {"policies/deny.rego", "package corral.template\n\ndeny contains \"a\\u001b[31mred\\n::error::x ##[error]y\" if true\n",
-			"pools/linux.cue:7:2: pools.\"linux-small\".spec.template: denied: a\\u001b[31mred\n\\u003a:error::x #\\u0023[error]y\n" +
+			"pools/linux.cue:7:8: pools.\"linux-small\".spec.template: denied: a\\u001b[31mred\n\\u003a:error::x #\\u0023[error]y\n" +
 				"  rule: corral.template.deny of RunnerPolicy/repository, policies/deny.rego:3\nError: 1 of 1 pool denied by policy\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
