@@ -180,10 +180,10 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 // Words that a newer version may know are refused wherever the specs have an enumeration, so that none of them acts as the default.
 func TestUnknownWordsAreUnreadable(t *testing.T) {
 	harmless := map[string]string{
-		"spec.cache.accessMode":      "the API server refuses the claim",
-		"spec.demand.slack.*.status": "no event has it",
+		"spec.cache.accessMode":                                       "the API server refuses the claim",
+		"spec.demand.slack.*.status":                                  "no event has it",
 		"spec.containerMode.kubernetes.workVolumeClaim.accessModes.*": "the API server refuses the pod",
-		"spec.sourceRef.kind":        "it names no kind that can be read",
+		"spec.sourceRef.kind":                                         "it names no kind that can be read",
 	}
 	scheme := runtime.NewScheme()
 	must(t, v1alpha1.AddToScheme(scheme))

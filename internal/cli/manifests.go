@@ -10,21 +10,16 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // configMap is a ConfigMap among the files of policies: modulesFrom may name it.
@@ -138,29 +133,9 @@ func (r *manifestReader) read(d document) {
 
 // check holds a document against the definition of its kind, and says whether there is nothing to tell. Of other groups nothing is known.
 func (r *manifestReader) check(d document) bool {
-	object := map[string]any{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &object); err != nil {
-		r.refuse(d, "", "must be an object: %v", err)
-		return false
-	}
-	o := unstructured.Unstructured{Object: object}
-	version, kind := o.GetAPIVersion(), o.GetKind()
-	if version == "" || kind == "" {
-		r.refuse(d, "", "must be an object with apiVersion and kind")
-		return false
-	}
-	if !strings.HasPrefix(version, v1alpha1.GroupVersion.Group+"/") {
-		return true
-	}
-	if kinds := admission.Kinds(); !slices.Contains(kinds, kind) {
-		r.refuse(d, "kind", "there is no kind %s in %s; there are %s", kind, v1alpha1.GroupVersion.Group, strings.Join(kinds, ", "))
-		return false
-	}
-	refusals := admission.Check(object)
-	for _, refusal := range refusals {
-		r.refuse(d, refusal.Field, "%s", wording.Refusal(refusal))
-	}
-	return len(refusals) == 0
+	_, problems := d.ofCorral()
+	r.diagnostics = append(r.diagnostics, problems...)
+	return len(problems) == 0
 }
 
 // policyIn is an empty policy of the kind that a document declares; nil if it is none.

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -101,10 +102,13 @@ audited policies would do, are told and change no exit code.
 	at := bindTime(c)
 	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
 	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own rights")
+	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - is standard input, as in helm template . | corral vet -f -")
+	c.MarkFlagsMutuallyExclusive("filename", "base")
+	c.MarkFlagsMutuallyExclusive("filename", "tag")
 	cluster := bindCluster(c.Flags(), version, "with --live: ")
 	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		w, err := open(c.Context(), d, o, args)
+		w, err := openOrRead(c, d, o, args, *manifests)
 		if err != nil {
 			return err
 		}
@@ -131,6 +135,23 @@ audited policies would do, are told and change no exit code.
 		return r.err()
 	}
 	return c
+}
+
+// openOrRead opens the definitions, or reads what another program rendered.
+func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
+	if manifests == "" {
+		return open(c.Context(), d, o, args)
+	}
+	if len(args) > 0 {
+		return nil, errors.New("give a folder of definitions or --filename, not both")
+	}
+	result, err := rendered(c, manifests)
+	if err != nil {
+		return nil, err
+	}
+	return workOn(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, error) {
+		return policiesAmong(r.Objects, r.root, namespace)
+	})
 }
 
 // comparedWarnings are those that a revision and the cluster give, where vet is to compare with them.

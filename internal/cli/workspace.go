@@ -91,11 +91,16 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if err != nil {
 		return nil, err
 	}
+	return workOn(ctx, result, o, policiesBeside)
+}
+
+// workOn loads the policies of what was compiled, as read returns them, and those given.
+func workOn(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, error)) (*workspace, error) {
 	w, err := newWorkspace(result, o)
 	if err != nil || len(result.Diagnostics) > 0 {
 		return w, err
 	}
-	policies, err := policiesBeside(result, o.namespace)
+	policies, err := read(result, o.namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What helm template and the like print is checked as definitions are, each problem at its line.
+func TestVetReadsWhatAnotherProgramRendered(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n"
+	const pool = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux}\nspec:\n  connectionRef: {name: acme}\n" +
+		"  template: {spec: {containers: [{name: runner, image: 'runner:1'}]}}\n"
+	const deny = "---\napiVersion: corral.dev/v1alpha1\nkind: RunnerPolicy\nmetadata: {name: guard}\nspec: {library: {images: {allowed: [ghcr.io/acme/]}}}\n"
+	for name, tc := range map[string]struct {
+		text, stdout, stderr string
+		code                 int
+	}{
+		"well":                {service + pool, "ok: 1 pool, 0 connections\n", "", exitOK},
+		"an unknown field":    {service + pool + "  scael: {max: 1}\n", "", "pools.yaml:11:3: spec.scael: the field is not known\n", exitError},
+		"a pod":               {service + strings.Replace(pool, "name: runner,", "name: runer,", 1), "", "pools.yaml:10:", exitError},
+		"another kind":        {strings.Replace(pool, "RunnerPool", "RunnerPol", 1), "", "pools.yaml:2:1: kind: there is no kind RunnerPol in corral.dev", exitError},
+		"a policy beside":     {pool + deny, "", "denied", exitDenied},
+		"nothing of Corral's": {service, "", "Error: pools.yaml has no object of corral.dev\n", exitError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			if err := os.WriteFile(filepath.Join(folder, "pools.yaml"), []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := corral(t, folder, "vet", "-f", "pools.yaml")
+			if got.code != tc.code || !strings.Contains(got.stdout, tc.stdout) || !strings.Contains(got.stderr, tc.stderr) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
