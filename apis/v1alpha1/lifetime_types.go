@@ -47,7 +47,7 @@ type PersistentSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1m')`,message="must be a duration of at least 1m, such as 10m or 168h"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('10s')`,message="must be a duration of at least 10s, such as 10m or 168h"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
