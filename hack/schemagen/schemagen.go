@@ -3,7 +3,7 @@
 
 // Package schemagen writes the generated part of the CUE module in schema/: the
 // specs of Corral's kinds out of their CRDs, and the pod template out of the
-// Kubernetes Go types. Its output depends on nothing but the CRDs and the version of k8s.io/api.
+// Kubernetes Go types. From the CRDs it also makes JSON schemas for editors of YAML. Its output depends on nothing but the CRDs and the version of k8s.io/api.
 package schemagen
 
 import (
@@ -36,7 +36,10 @@ func Generate() error {
 	if err != nil {
 		return err
 	}
-	return write("pod_gen.cue", pod)
+	if err := write("pod_gen.cue", pod); err != nil {
+		return err
+	}
+	return writeJSONSchemas()
 }
 
 func write(name string, cue []byte) error {
