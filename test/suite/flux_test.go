@@ -131,8 +131,8 @@ func TestPoolsFromFlux(t *testing.T) {
 		f.T = t
 		f.Write("pools.cue", strings.Replace(definitions(3, "linux", "runner:1", true), "scale: max: 3", "scale: {min: 9, max: 3}\n\tlables: [1]", 1))
 		commit := f.push("Break it")
-		f.says("pools", v1alpha1.BuildFailedReason, "pools.cue:9:15: ")
-		f.awaitEvent("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:15: ")
+		f.says("pools", v1alpha1.BuildFailedReason, "pools.cue:9:10: ")
+		f.awaitEvent("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:10: ")
 		f.finished(f.job("linux", time.Millisecond))
 	})
 	t.Run("one that is gone is waited for, and one of other content than announced is not taken", func(t *testing.T) {

@@ -53,6 +53,7 @@ func loosen(t *testing.T) (restore func()) {
 		was = append(was, *d.DeepCopy())
 		versions, _, _ := unstructured.NestedSlice(d.Object, "spec", "versions")
 		anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+		delete(versions[0].(map[string]any), "selectableFields") // they name fields of the schema
 		versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": anything}
 		must(t, unstructured.SetNestedSlice(d.Object, versions, "spec", "versions"))
 		must(t, shared.Client.Update(t.Context(), &d))
