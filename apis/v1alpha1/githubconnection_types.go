@@ -194,6 +194,12 @@ type GitHubConnectionStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
+
 	// scope is organization, repository or enterprise.
 	// +optional
 	Scope string `json:"scope,omitempty"`
@@ -371,6 +377,9 @@ func names(refs []*LocalObjectReference) []string {
 
 // GetConditions returns the status conditions.
 func (c *GitHubConnection) GetConditions() []metav1.Condition { return c.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (c *GitHubConnection) Causes() *[]Cause { return &c.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (c *GitHubConnection) SetConditions(conditions []metav1.Condition) {

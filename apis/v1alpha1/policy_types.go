@@ -133,6 +133,12 @@ type RunnerPolicyStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
+
 	// mode that it has: that of spec, or its default.
 	// +optional
 	Mode PolicyMode `json:"mode,omitempty"`
@@ -200,6 +206,9 @@ type RunnerPolicy struct {
 // GetConditions returns the status conditions.
 func (p *RunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
 
+// Causes returns the list of causes in its status.
+func (p *RunnerPolicy) Causes() *[]Cause { return &p.Status.Causes }
+
 // SetConditions replaces the status conditions.
 func (p *RunnerPolicy) SetConditions(conditions []metav1.Condition) { p.Status.Conditions = conditions }
 
@@ -254,6 +263,9 @@ type ClusterRunnerPolicy struct {
 
 // GetConditions returns the status conditions.
 func (p *ClusterRunnerPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (p *ClusterRunnerPolicy) Causes() *[]Cause { return &p.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (p *ClusterRunnerPolicy) SetConditions(conditions []metav1.Condition) {

@@ -239,6 +239,12 @@ type PoolSourceStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
+
 	// lastAttemptedRevision is the last revision tried, as REF@sha1:COMMIT, or as the artifact of sourceRef has it.
 	// +optional
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
@@ -309,6 +315,10 @@ type Diagnostic struct {
 	// message says what is wrong and what to do.
 	// +required
 	Message string `json:"message"`
+	// code identifies the problem, where its remedy differs from others'.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Code string `json:"code,omitempty"`
 }
 
 // PoolSource is where pool definitions come from.
@@ -343,6 +353,9 @@ func (s *PoolSource) Secrets() []string {
 
 // GetConditions returns the status conditions.
 func (s *PoolSource) GetConditions() []metav1.Condition { return s.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (s *PoolSource) Causes() *[]Cause { return &s.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (s *PoolSource) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }

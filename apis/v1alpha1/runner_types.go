@@ -195,6 +195,12 @@ type RunnerStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
+
 	// state of the runner.
 	// +optional
 	State RunnerState `json:"state,omitempty"`
@@ -402,6 +408,9 @@ func (r *Runner) IsReleased() bool {
 
 // GetConditions returns the status conditions.
 func (r *Runner) GetConditions() []metav1.Condition { return r.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (r *Runner) Causes() *[]Cause { return &r.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (r *Runner) SetConditions(conditions []metav1.Condition) { r.Status.Conditions = conditions }

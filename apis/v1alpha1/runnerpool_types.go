@@ -282,6 +282,12 @@ type RunnerPoolStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
+
 	// revision is the name of the ControllerRevision new runners are made from.
 	// +optional
 	Revision string `json:"revision,omitempty"`
@@ -461,6 +467,9 @@ type Decision struct {
 	Announced int32 `json:"announced"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
+	// jobsUnknown is true if the number of jobs was not known: runners were neither started nor ended.
+	// +optional
+	JobsUnknown bool `json:"jobsUnknown,omitempty"`
 
 	// id of the policies' decision on the limits.
 	// +optional
@@ -685,6 +694,9 @@ type RunnerPool struct {
 
 // GetConditions returns the status conditions.
 func (p *RunnerPool) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (p *RunnerPool) Causes() *[]Cause { return &p.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (p *RunnerPool) SetConditions(conditions []metav1.Condition) { p.Status.Conditions = conditions }

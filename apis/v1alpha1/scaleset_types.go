@@ -45,6 +45,12 @@ type ScaleSetStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// causes explain the conditions, for programs. Those of Ready are the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Causes []Cause `json:"causes,omitempty"`
 	// id on GitHub; 0 until it exists.
 	// +optional
 	ID int64 `json:"id,omitempty"`
@@ -94,6 +100,9 @@ type ScaleSet struct {
 
 // GetConditions returns the status conditions.
 func (s *ScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditions }
+
+// Causes returns the list of causes in its status.
+func (s *ScaleSet) Causes() *[]Cause { return &s.Status.Causes }
 
 // SetConditions replaces the status conditions.
 func (s *ScaleSet) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -63,7 +64,7 @@ func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, na
 func (a *Access) Check(ctx context.Context, connection types.NamespacedName, namespace string) error {
 	allowed, err := a.Allows(ctx, connection, namespace)
 	if err == nil && !allowed {
-		return kube.Stall(v1alpha1.AccessDeniedReason, "%s", a.Denial(connection, namespace))
+		return kube.Stall(a.Denial(connection, namespace))
 	}
 	return err
 }
@@ -74,11 +75,12 @@ func (a *Access) unwatched(namespace string) bool {
 }
 
 // Denial says that a connection of another namespace may not be used.
-func (a *Access) Denial(connection types.NamespacedName, namespace string) string {
+func (a *Access) Denial(connection types.NamespacedName, namespace string) catalog.Cause {
+	c := catalog.ConsentMissing.With(v1alpha1.NoConsent(connection.String(), namespace))
 	if a != nil && a.unwatched(connection.Namespace) {
-		return fmt.Sprintf("GitHubConnection %s can't be used: namespace %s is not among --watch-namespaces", connection, connection.Namespace)
+		c = catalog.NamespaceNotWatched.With(connection, connection.Namespace)
 	}
-	return v1alpha1.NoConsent(connection.String(), namespace)
+	return c.About("GitHubConnection", connection.Namespace, connection.Name)
 }
 
 // CleansUp reports whether what a namespace has on GitHub may be removed there with a connection: if it may be used, or might be

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
@@ -122,10 +123,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.trouble(conn)
 	}
 	conn.Status.Outage = OutageOf(err)
-	if former := goOn(conn); err != nil && former != "" {
-		err = fmt.Errorf("%w%s", err, former)
-	} else if done.Unready != "" {
-		done.Message += former
+	if conn.Status.FormerCredentials {
+		done.Unready, err = with(done.Unready, catalog.FormerCredentials.With()), kube.With(err, catalog.FormerCredentials.With())
 	}
 	return attempt.Finish(ctx, done, err)
 }
@@ -158,6 +157,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if err := r.use(conn, creds); err != nil {
 		return again, err
 	}
+	again.News = conn.Status.Identity != "" && conn.Status.Identity != v.identity.Login
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	lacks, probed := r.lacks(ctx, conn, v)
 	conn.Status.Lacks, conn.Status.Probed = withEvents(lacks, conn.EventsRefused()), probed
@@ -165,7 +165,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}
 	}
-	again.Message = fmt.Sprintf("connected to %s %s as %s%s%s%s", v.identity.Scope, conn.Spec.URL, v.identity.Login, ending(conn, r.Now()), r.differing(conn), lacking(conn.Status.Lacks))
+	again.Message, again.Notes = fmt.Sprintf("connected to %s %s as %s", v.identity.Scope, conn.Spec.URL, v.identity.Login), r.notes(conn)
 	return again, r.checkWebhook(ctx, conn)
 }
 
@@ -183,7 +183,7 @@ func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds github.Cre
 	if known {
 		return done, r.use(conn, creds)
 	}
-	done.Unready, done.Message = v1alpha1.SuspendedReason, "verification is suspended, and these credentials, or their proxy and CA, were never verified"
+	done.Unready = []catalog.Cause{catalog.VerificationSuspended.With()}
 	return done, nil
 }
 
@@ -191,7 +191,7 @@ func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds github.Cre
 // client before it stays in use until then, so that a bad rotation breaks nothing.
 func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentials) error {
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "using the credentials: %w", err)
+		return kube.Stall(catalog.CredentialsUnusable.With().Wrap(err))
 	}
 	conn.Status.CredentialsHash, conn.Status.NetworkHash, conn.Status.FormerCredentials = creds.Hash(), creds.NetworkHash(), false
 	return nil
@@ -272,12 +272,12 @@ func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) er
 		return fmt.Errorf("verifying the credentials: %w", v.err)
 	}
 	if e.Reason == v1alpha1.GitHubUnavailableReason {
-		return unavailable(min(rereadInterval, max(time.Second, v.next.Sub(now))), e.Error(), e.Code, v.next)
+		return unavailable(min(rereadInterval, max(time.Second, v.next.Sub(now))), unavailableBy(e.Code).With().Wrap(e), e.Code, v.next)
 	}
 	if conn.Spec.SecretRef != nil && e.Reason == v1alpha1.CredentialsRefusedReason {
-		return kube.Stall(e.Reason, "Secret %q: %w", conn.Spec.SecretRef.Name, e)
+		return kube.Stall(catalog.SecretRefusedByGitHub.With(conn.Spec.SecretRef.Name).Wrap(e))
 	}
-	return kube.Stall(e.Reason, "%w", e)
+	return kube.Stall(catalog.Of(e.Reason).With().Wrap(e))
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {

@@ -31,7 +31,6 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 var key = types.NamespacedName{Namespace: "team", Name: "main"}
@@ -290,7 +289,7 @@ func TestUnavailableGitHubIsWaitedForWithBackOff(t *testing.T) {
 	s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason, Code: 500}
 	conn, first := s.reconcile()
 	if o := conn.Status.Outage; o == nil || o.Code != 500 || o.NextAttempt.Sub(s.now).Truncate(time.Second) != first.Truncate(time.Second) ||
-		!strings.HasSuffix(conditions.GetMessage(conn, v1alpha1.ReadyCondition), wording.NextTryBy(o.NextAttempt.Time)) {
+		!conn.Status.Causes[0].NextAttempt.Equal(o.NextAttempt) {
 		t.Errorf("%+v, %q; again after %s", o, conditions.GetMessage(conn, v1alpha1.ReadyCondition), first)
 	}
 	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, false)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -66,7 +67,7 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 		from = "mounted folder " + folder
 		values, err = readMount(r.CredentialsDir, folder)
 	default:
-		err = kube.Stall(v1alpha1.InvalidSpecReason, "one of secretRef and mountRef must be set")
+		err = kube.Stall(catalog.CredentialsNotNamed.With())
 	}
 	if err != nil {
 		return github.Credentials{}, "", err
@@ -83,11 +84,11 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 // that leads out is an error.
 func readMount(dir, name string) (map[string]string, error) {
 	if dir == "" {
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "the controller has no --credentials-dir, which mountRef needs")
+		return nil, kube.Stall(catalog.CredentialsDirMissing.With())
 	}
 	folder, err := openFolder(dir, name)
 	if err != nil {
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "mounted folder %s can't be opened: %w", name, err)
+		return nil, kube.Stall(catalog.FolderUnreadable.With(name).Wrap(err))
 	}
 	defer folder.Close() //nolint:errcheck // only read from
 	values := map[string]string{}
@@ -97,7 +98,7 @@ func readMount(dir, name string) (map[string]string, error) {
 			continue
 		}
 		if err != nil {
-			return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "mounted folder %s: reading %s: %w", name, key, err)
+			return nil, kube.Stall(catalog.FolderKeyUnreadable.With(name, key).Wrap(err))
 		}
 		values[key] = value
 	}
@@ -143,13 +144,13 @@ func credentialsOf(values map[string]string, from string) (github.Credentials, e
 	token := strings.TrimSpace(values[v1alpha1.TokenKey])
 	switch {
 	case token != "" && len(present) > 0:
-		return github.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s has both %s and %s: keep one kind of credentials", from, v1alpha1.TokenKey, strings.Join(present, ", "))
+		return github.Credentials{}, kube.Stall(catalog.CredentialsAmbiguous.With(from, v1alpha1.TokenKey, strings.Join(present, ", ")))
 	case token != "":
 		return github.Credentials{Token: token}, nil
 	case len(present) == 0:
-		return github.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s has neither %s nor %s", from, v1alpha1.TokenKey, strings.Join(missing, ", "))
+		return github.Credentials{}, kube.Stall(catalog.CredentialsAbsent.With(from, v1alpha1.TokenKey, strings.Join(missing, ", ")))
 	case len(missing) > 0:
-		return github.Credentials{}, kube.Stall(v1alpha1.CredentialsMissingReason, "%s lacks %s", from, strings.Join(missing, ", "))
+		return github.Credentials{}, kube.Stall(catalog.CredentialsIncomplete.With(from, strings.Join(missing, ", ")))
 	}
 	return appOf(values, from)
 }
@@ -157,7 +158,7 @@ func credentialsOf(values map[string]string, from string) (github.Credentials, e
 func appOf(values map[string]string, from string) (github.Credentials, error) {
 	installation, err := strconv.ParseInt(strings.TrimSpace(values[v1alpha1.AppInstallationIDKey]), 10, 64)
 	if err != nil || installation <= 0 {
-		return github.Credentials{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s is not a number", from, v1alpha1.AppInstallationIDKey)
+		return github.Credentials{}, kube.Stall(catalog.InstallationIDInvalid.With(from, v1alpha1.AppInstallationIDKey))
 	}
 	return github.Credentials{App: &github.App{
 		ID:             strings.TrimSpace(values[v1alpha1.AppIDKey]),

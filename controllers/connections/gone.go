@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -43,17 +44,17 @@ const (
 func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error {
 	found := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, key, found); err != nil {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "GitHubConnection %q is not there", key.Name)
+		return kube.Wait(readyRetry, catalog.ConnectionMissing.With(key.Name))
 	}
 	if conditions.IsReady(found) {
-		return kube.Starting(startRetry, "just started: GitHubConnection %q is about to be used", key.Name)
+		return kube.Starting(startRetry, catalog.ConnectionStarting.With(key.Name))
 	}
 	if o := found.Status.Outage; o != nil {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, readyRetry, "GitHubConnection %q: %w", key.Name, &outage{o.String(), v1alpha1.GitHubOutage{Code: o.Code}})
+		return kube.Wait(readyRetry, catalog.ConnectionUnavailable.With(key.Name).Wrap(&outage{v1alpha1.GitHubOutage{Code: o.Code}}))
 	}
 	reason := conditions.GetReason(found, v1alpha1.ReadyCondition)
 	if reason == "" {
-		return kube.Progress(startRetry, "GitHubConnection %q is being checked", key.Name)
+		return kube.Progress(startRetry, catalog.ConnectionUnverified.With(key.Name))
 	}
-	return kube.Wait(v1alpha1.ConnectionNotReadyReason, readyRetry, "GitHubConnection %q is not ready: %s", key.Name, reason)
+	return kube.Wait(readyRetry, catalog.ConnectionFailed.With(key.Name, reason))
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,15 +44,6 @@ func (r *Reconciler) lacks(ctx context.Context, conn *v1alpha1.GitHubConnection,
 		about = ""
 	}
 	return v.lacks, about
-}
-
-// lacking says what is lacking and what follows from it, as the end of a message.
-func lacking(lacks []v1alpha1.Lack) string {
-	var b strings.Builder
-	for _, lack := range lacks {
-		fmt.Fprintf(&b, "; without %s: %s", lack.Name, lack.Message)
-	}
-	return b.String()
 }
 
 // question is one that GitHub is asked: it lacks what is meant if it answers that it isn't there, or not for these credentials.

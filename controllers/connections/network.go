@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -46,7 +47,7 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	}
 	u, err := url.Parse(server.URL)
 	if err != nil || u.Host == "" || u.User != nil {
-		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.url: write http://HOST:PORT, and credentials into a Secret", field)
+		return "", kube.Stall(catalog.ProxyURLInvalid.With(field))
 	}
 	if server.SecretRef == nil {
 		return u.String(), nil
@@ -57,11 +58,11 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	}
 	if address := strings.TrimSpace(data[v1alpha1.AddressKey]); address == "" || originOf(address) != originOf(server.URL) {
 		// Or who may write a connection could have any Secret's password sent to a proxy of his own.
-		return "", kube.Stall(v1alpha1.InvalidSpecReason, "%s.secretRef: Secret %s has no key %s, or another than the proxy: set it to %s if its credentials are for that proxy", field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL))
+		return "", kube.Stall(catalog.ProxyNotNamed.With(field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL)))
 	}
 	user, password := strings.TrimSpace(data[v1alpha1.UsernameKey]), strings.TrimSpace(data[v1alpha1.PasswordKey])
 	if user == "" {
-		return "", kube.Stall(v1alpha1.CredentialsMissingReason, "%s.secretRef: Secret %s has nothing under the key %s", field, server.SecretRef.Name, v1alpha1.UsernameKey)
+		return "", kube.Stall(catalog.ProxyUserMissing.With(field, server.SecretRef.Name, v1alpha1.UsernameKey))
 	}
 	u.User = url.UserPassword(user, password)
 	return u.String(), nil
@@ -75,7 +76,7 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 		from, field, ref = &corev1.ConfigMap{}, "spec.ca.configMapRef", ca.ConfigMapRef
 	}
 	if ref == nil {
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.ca: one of configMapRef and secretRef must be set")
+		return nil, kube.Stall(catalog.CANotNamed.With())
 	}
 	data, err := r.read(ctx, field+": "+ref.Name, types.NamespacedName{Namespace: namespace, Name: ref.Name}, from)
 	if err != nil {
@@ -84,11 +85,11 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 	value, err := github.Certificates([]byte(data[ca.GetKey()]))
 	switch {
 	case len(data[ca.GetKey()]) == 0:
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %s has nothing under the key %s", field, ref.Name, ca.GetKey())
+		return nil, kube.Stall(catalog.CAKeyMissing.With(field, ref.Name, ca.GetKey()))
 	case len(value) > maxCA:
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s has certificates of more than %d bytes", field, ca.GetKey(), ref.Name, maxCA)
+		return nil, kube.Stall(catalog.CATooLarge.With(field, ca.GetKey(), ref.Name, maxCA))
 	case err != nil:
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "%s: the key %s of %s: %w", field, ca.GetKey(), ref.Name, err)
+		return nil, kube.Stall(catalog.CAInvalid.With(field, ca.GetKey(), ref.Name).Wrap(err))
 	}
 	return value, nil
 }
@@ -97,9 +98,9 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 func (r *Reconciler) read(ctx context.Context, what string, name types.NamespacedName, object client.Object) (map[string]string, error) {
 	switch err := r.Secrets.Get(ctx, name, object); {
 	case apierrors.IsNotFound(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s isn't there", what)
+		return nil, kube.Stall(catalog.ReferenceMissing.With(what))
 	case apierrors.IsForbidden(err):
-		return nil, kube.Stall(v1alpha1.CredentialsMissingReason, "%s may not be read by the controller: %w", what, err)
+		return nil, kube.Stall(catalog.ReferenceForbidden.With(what).Wrap(err))
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", what, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -35,9 +36,9 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
 		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused them
 		case has(o, creds):
-			return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection %s, for %s: they are not shown to %s. %s", o.Name, serverOf(o), serverOf(conn), apart(o, conn))
+			return kube.Stall(catalog.CredentialsOfAnother.With(o.Name, serverOf(o), serverOf(conn), apart(o, conn)))
 		case !has(conn, creds):
-			return kube.Stall(v1alpha1.InvalidSpecReason, "GitHubConnection %s names the same credentials, for %s: they are shown to neither. %s", o.Name, serverOf(o), apart(o, conn))
+			return kube.Stall(catalog.CredentialsShared.With(o.Name, serverOf(o), apart(o, conn)))
 		}
 	}
 	return nil
@@ -46,7 +47,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 // checkNamed refuses credentials that say that they are for another server.
 func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 	if want := originOf(named); named != "" && want != originOf(conn.Spec.URL) {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "the credentials say under %s that they are for %s: they are not shown to %s", v1alpha1.ServerKey, want, originOf(conn.Spec.URL))
+		return kube.Stall(catalog.CredentialsForServer.With(v1alpha1.ServerKey, want, originOf(conn.Spec.URL)))
 	}
 	return nil
 }

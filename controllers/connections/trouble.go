@@ -5,35 +5,45 @@ package connections
 
 import (
 	"errors"
-	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // troubleLook is the time to the next look at whether GitHub's trouble is over: nobody may call in the meantime.
 const troubleLook = 15 * time.Second
 
 // outage is why GitHub can't be used now.
-type outage struct {
-	message string
-	is      v1alpha1.GitHubOutage
-}
+type outage struct{ is v1alpha1.GitHubOutage }
 
-func (o *outage) Error() string { return o.message }
+func (o *outage) Error() string { return o.is.String() }
 
 // unavailable is the outcome of a GitHub that can't be used, and is asked again by a time at the latest.
-func unavailable(after time.Duration, message string, code int, next time.Time) error {
-	is := v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: &metav1.Time{Time: next.Truncate(time.Second)}} //nolint:gosec // of HTTP
-	return kube.Wait(v1alpha1.GitHubUnavailableReason, after, "%w", &outage{message + "; " + wording.NextTryBy(next), is})
+func unavailable(after time.Duration, c catalog.Cause, code int, next time.Time) error {
+	c = c.Retry(next)
+	c.Err = &outage{v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: c.NextAttempt}} //nolint:gosec // of HTTP
+	return kube.Wait(after, c)
+}
+
+// Unavailable is the cause of a call that failed because GitHub can't be used, without the ids of the request.
+func Unavailable(err error) catalog.Cause {
+	return unavailableBy(github.CodeOf(err)).With().Wrap(github.Summarize(err))
+}
+
+// unavailableBy returns the row of an HTTP status that keeps GitHub from being used.
+func unavailableBy(code int) *catalog.Row {
+	if code == http.StatusTooManyRequests {
+		return catalog.GitHubRateLimited
+	}
+	return catalog.GitHubUnavailable
 }
 
 // Tells reports whether a connection tells of what has such a reason: its pools, scale sets and runners have it too, and one event is enough.
@@ -62,39 +72,38 @@ func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	case !yes:
 		return nil
 	case errors.As(t.Fault, new(github.ForeignHost)):
-		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers can't be used: %v", t.Fault), t.Code, t.Next)
+		return unavailable(troubleLook, catalog.AnswersUnusable.With().Wrap(t.Fault), t.Code, t.Next)
 	case t.Fault != nil:
-		return unavailable(troubleLook, fmt.Sprintf("GitHub's answers are too large: %v, in answers to calls for pools", t.Fault), t.Code, t.Next)
+		return unavailable(troubleLook, catalog.AnswersTooLarge.With().Wrap(t.Fault), t.Code, t.Next)
 	case t.Code == 0:
-		return unavailable(troubleLook, "GitHub didn't answer calls for pools", t.Code, t.Next)
+		return unavailable(troubleLook, catalog.CallsUnanswered.With(), t.Code, t.Next)
+	case t.Code == http.StatusTooManyRequests:
+		return unavailable(troubleLook, catalog.CallsRateLimited.With(), t.Code, t.Next)
 	}
-	return unavailable(troubleLook, fmt.Sprintf("GitHub answered %d to calls for pools", t.Code), t.Code, t.Next)
+	return unavailable(troubleLook, catalog.CallsFailing.With(t.Code), t.Code, t.Next)
 }
 
-// goOn says that pools go on with credentials that are the connection's no more, if they do.
-func goOn(conn *v1alpha1.GitHubConnection) string {
-	if !conn.Status.FormerCredentials {
-		return ""
+// with adds a fact to causes, if there are any.
+func with(causes []catalog.Cause, fact catalog.Cause) []catalog.Cause {
+	if len(causes) == 0 {
+		return nil
 	}
-	return "; pools go on with the former credentials, and a restart of the controller would stop them"
+	return append(causes, fact)
 }
 
-// ending says when the connection's token ends, if that is near.
-func ending(conn *v1alpha1.GitHubConnection, now time.Time) string {
-	end := conn.TokenEnds(now)
-	if end == nil {
-		return ""
+// notes returns what the users of a connection that is ready should know.
+func (r *Reconciler) notes(conn *v1alpha1.GitHubConnection) []catalog.Cause {
+	var all []catalog.Cause
+	if end := conn.TokenEnds(r.Now()); end != nil {
+		all = append(all, catalog.TokenEnds.With(end.UTC().Format(time.DateOnly)))
 	}
-	return "; its token ends on " + end.UTC().Format(time.DateOnly)
-}
-
-// differing returns what Ready says of a GitHub whose clock differs.
-func (r *Reconciler) differing(conn *v1alpha1.GitHubConnection) string {
-	ahead := r.Connections.Ahead(Key(client.ObjectKeyFromObject(conn)))
-	if ahead.Abs() <= clock.Limit {
-		return ""
+	if ahead := r.Connections.Ahead(Key(client.ObjectKeyFromObject(conn))); ahead.Abs() > clock.Limit {
+		all = append(all, catalog.ClockDiffers.With(ahead.Round(time.Second)))
 	}
-	return fmt.Sprintf("; GitHub's clock differs from the API server's by %s", ahead.Round(time.Second))
+	for _, lack := range conn.Status.Lacks {
+		all = append(all, catalog.FeatureMissing.With(lack.Name).Detailed(lack.Message))
+	}
+	return all
 }
 
 // identify identifies credentials and their network.

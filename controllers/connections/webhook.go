@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/webhook"
 )
@@ -61,14 +62,14 @@ func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConn
 	err := r.Secrets.Get(ctx, types.NamespacedName{Namespace: conn.Namespace, Name: name}, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return kube.Stall(v1alpha1.WebhookSecretMissingReason, "spec.webhook.secretRef: Secret %s isn't there, so GitHub's events are refused", name)
+		return kube.Stall(catalog.WebhookSecretNotFound.With(name))
 	case apierrors.IsForbidden(err):
-		return kube.Stall(v1alpha1.WebhookSecretMissingReason, "spec.webhook.secretRef: Secret %s may not be read by the controller: %w", name, err)
+		return kube.Stall(catalog.WebhookSecretForbidden.With(name).Wrap(err))
 	case err != nil:
 		// Whether there is one is looked at again in a minute; the connection is as good as before.
 		return nil //nolint:nilerr // see above
 	case len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0:
-		return kube.Stall(v1alpha1.WebhookSecretMissingReason, "spec.webhook.secretRef: Secret %s has nothing under the key %s, so GitHub's events are refused", name, v1alpha1.WebhookSecretKey)
+		return kube.Stall(catalog.WebhookSecretKeyMissing.With(name, v1alpha1.WebhookSecretKey))
 	}
 	return nil
 }

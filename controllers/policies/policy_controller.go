@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
@@ -120,7 +121,7 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case err != nil:
 		return err
 	case len(known.Diagnostics()) > 0:
-		return kube.Stall(v1alpha1.PolicyInvalidReason, "%s\nThe pools that it binds keep what was decided last", wording.Lines(known.Diagnostics(), maxMessageEntries, compile.Format))
+		return kube.Stall(catalog.PolicyBroken.With(wording.Lines(known.Diagnostics(), maxMessageEntries, compile.Format)), catalog.LastDecisionHolds.With())
 	}
 	return nil
 }

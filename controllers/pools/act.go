@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/wording"
@@ -112,9 +113,9 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 		}
 		switch {
 		case runners.IsQuota(err):
-			return kube.Wait(v1alpha1.QuotaExceededReason, createRetry, "creating a runner: %w", err)
+			return kube.Wait(createRetry, catalog.RunnerQuota.With().Wrap(err))
 		case kube.IsRefused(err):
-			return kube.Wait(v1alpha1.RunnerRefusedReason, createRetry, "creating a runner: %w", err)
+			return kube.Wait(createRetry, catalog.RunnerCreationRefused.With().Wrap(err))
 		}
 		return fmt.Errorf("creating a runner: %w", err)
 	}

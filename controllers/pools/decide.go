@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
 	"github.com/corral-dev/corral/internal/scaling"
@@ -59,7 +60,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	case o.lastLimits() == nil: // nothing is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
 		if !d.loading {
-			d.notReady = notReady{reason: v1alpha1.PolicyPendingReason, message: describe(d.failures)}
+			d.notReady = notReady{causes: causesOf(catalog.NoPolicyDecision, d.failures)}
 		}
 	default:
 		accepted = policy.Scaling{}
@@ -79,7 +80,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
 	}
 	if len(d.failures) > 0 && !d.loading {
-		d.notReady = d.notReady.or(notReady{reason: v1alpha1.PolicyFailedReason, message: heldMessage(d.failures)})
+		d.notReady = d.notReady.or(notReady{causes: heldBy(d.failures)})
 	}
 	d.notReady = d.notReady.or(refusedEnd(o.runners))
 	d.grant = grant(o, d.plan, in)
@@ -136,14 +137,18 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 func failing(c scaling.Circuit, i interruption) notReady {
 	switch {
 	case c.Open():
-		return notReady{reason: v1alpha1.RunnersFailingReason, message: c.String()}
+		return notReady{causes: []catalog.Cause{catalog.CircuitOpen.With(c.Failures, c.Cause).Detailed(c.Message).Retry(c.NextProbe())}}
 	case !c.Rounds.Open():
 		return notReady{}
 	case len(i.row) > 0 && c.Rounds.Cause.IsExternal():
 		i.reason, i.nodes = endedBy(i.row)
-		return notReady{reason: i.reason, message: i.describe() + "; " + c.Rounds.String()}
+		return notReady{causes: []catalog.Cause{i.cause().Retry(c.Rounds.Next()), roundsOf(catalog.AttemptsFailing, c.Rounds)}}
 	}
-	return notReady{reason: v1alpha1.RunnersFailingReason, message: c.Rounds.String()}
+	return notReady{causes: []catalog.Cause{roundsOf(catalog.RoundsFailing, c.Rounds)}}
+}
+
+func roundsOf(row *catalog.Row, r scaling.Rounds) catalog.Cause {
+	return row.With(r.Count, r.Cause).Detailed(r.Message).Retry(r.Next())
 }
 
 // grant is what the plan grants the pool, and what it would have without policies.
@@ -160,7 +165,7 @@ func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 // they are those of a former one.
 func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Decision {
 	record := &v1alpha1.Decision{
-		Time: metav1.Time{Time: o.now}, Desired: d.plan.Desired, Announced: d.plan.Announce, Reason: d.plan.Reason,
+		Time: metav1.Time{Time: o.now}, Desired: d.plan.Desired, Announced: d.plan.Announce, Reason: d.plan.Reason, JobsUnknown: !o.demand.Known,
 		ID: accepted.ID, Digest: accepted.Digest, Limits: d.limits,
 	}
 	last := o.pool.Status.Decision

@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/scaling"
@@ -110,8 +111,8 @@ func TestDecide(t *testing.T) {
 				tc.change(&o)
 			}
 			d := decide(o, updateLimits{}, tc.answer, tc.granted)
-			if d.plan.Desired != tc.desired || d.plan.Create != tc.create || d.record.ID != tc.id || d.plan.Reason != tc.reason || d.notReady.reason != tc.ready {
-				t.Errorf("%d desired, %d created, decision %q, %q: %s", d.plan.Desired, d.plan.Create, d.record.ID, d.notReady.reason, d.plan.Reason)
+			if d.plan.Desired != tc.desired || d.plan.Create != tc.create || d.record.ID != tc.id || d.plan.Reason != tc.reason || reasonOf(d.notReady) != tc.ready {
+				t.Errorf("%d desired, %d created, decision %q, %q: %s", d.plan.Desired, d.plan.Create, d.record.ID, reasonOf(d.notReady), d.plan.Reason)
 			}
 			if want := (policies.Grant{Granted: tc.desired, Wanted: tc.wanted}); d.grant != want {
 				t.Errorf("granted %+v, want %+v", d.grant, want)
@@ -122,4 +123,12 @@ func TestDecide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reasonOf returns the reason of Ready; "" if nothing is wrong.
+func reasonOf(n notReady) string {
+	if len(n.causes) == 0 {
+		return ""
+	}
+	return catalog.Of(n.causes[0].Code).Reason
 }

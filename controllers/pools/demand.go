@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
@@ -151,7 +152,7 @@ func (c currentScale) invalid() error {
 	if len(c.problems) == 0 {
 		return nil
 	}
-	return kube.Stall(v1alpha1.InvalidSpecReason, "%s", strings.Join(c.problems, "\n"))
+	return kube.Stall(catalog.SpecProblems.With(strings.Join(c.problems, "\n")))
 }
 
 // pace lets the desired number change no faster than the pool's behavior allows. It returns the number to have instead, nil if

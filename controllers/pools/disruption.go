@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 )
@@ -38,8 +39,8 @@ var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 	}},
 }
 
-// protect makes sure, before a runner can have a job, that nobody evicts one that has. It says which budgets of others select the pool's
-// pods, too, and what comes of it, "" for none, and tells of them when they are new: the API server evicts no pod that two budgets select, and
+// protect makes sure, before a runner can have a job, that nobody evicts one that has. It returns the names of others' budgets that select the
+// pool's pods, too, "" for none, and emits an event when they are new: the API server evicts no pod that two budgets select, and
 // answers with an error.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
 	if observes(o.pool) {
@@ -54,14 +55,13 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 			return o.memory.budgets, err
 		}
 	}
-	if names := selecting(slices.DeleteFunc(slices.Clone(budgets.Items), isOurs), podLabels(o)); names != "" {
-		foreign = fmt.Sprintf(
-			"PodDisruptionBudget %s selects runners that have a job, as %s does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label %s",
-			names, budgetName, v1alpha1.JobIDLabel)
-	}
-	if foreign != "" && foreign != o.memory.budgets && foreign != conditions.GetMessage(o.pool, v1alpha1.DrainableCondition) {
-		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, foreign)
-		kube.Warn(ctx, "Drains fail", "reason", v1alpha1.DisruptionBudgetsReason, "message", foreign)
+	foreign = selecting(slices.DeleteFunc(slices.Clone(budgets.Items), isOurs), podLabels(o))
+	known := v1alpha1.CausesOf(o.pool.Status.Causes, v1alpha1.DrainableCondition)
+	isKnown := foreign == o.memory.budgets || conditions.IsFalse(o.pool, v1alpha1.DrainableCondition) && (len(known) == 0 || known[0].Parameter("budgets") == foreign)
+	if foreign != "" && !isKnown {
+		message := catalog.BudgetSelectsRunners.With(foreign).String()
+		r.Event(o.pool, corev1.EventTypeWarning, v1alpha1.DisruptionBudgetsReason, message)
+		kube.Warn(ctx, "Drains fail", "reason", v1alpha1.DisruptionBudgetsReason, "message", message)
 	}
 	return foreign, nil
 }
@@ -90,7 +90,7 @@ func markDrainable(pool *v1alpha1.RunnerPool, foreign string) {
 		conditions.Delete(pool, v1alpha1.DrainableCondition)
 		return
 	}
-	conditions.MarkFalse(pool, v1alpha1.DrainableCondition, v1alpha1.DisruptionBudgetsReason, "%s", foreign)
+	kube.Mark(pool, v1alpha1.DrainableCondition, catalog.BudgetSelectsRunners.With(foreign))
 }
 
 // protects says whether a budget's spec is as ours in what counts: an admission webhook may have added to the rest.

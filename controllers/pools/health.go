@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -74,8 +75,7 @@ type healthMemory struct {
 // refusal is when and why the API server refused a Runner; the zero value for never.
 type refusal struct {
 	at     time.Time
-	reason string // of the condition Ready
-	why    string
+	causes []catalog.Cause
 }
 
 // createRetry is the time to the next attempt to create a Runner after the API server refused one.
@@ -96,7 +96,7 @@ func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
 func (r refusal) after(o observation, d *decision, err error) refusal {
 	switch reason := kube.ReasonOf(err, ""); {
 	case reason == v1alpha1.QuotaExceededReason, reason == v1alpha1.RunnerRefusedReason:
-		return refusal{o.now, reason, err.Error()}
+		return refusal{o.now, kube.CausesOf(err)}
 	case err == nil && d != nil && (d.plan.Create > 0 || d.plan.Supply >= d.plan.Desired):
 		return refusal{}
 	}
@@ -105,7 +105,7 @@ func (r refusal) after(o observation, d *decision, err error) refusal {
 
 // notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
 type notReady struct {
-	reason, message string
+	causes []catalog.Cause
 	// runner is the name of the runner that shows it; "" if no runner does.
 	runner string
 }
@@ -114,7 +114,7 @@ type notReady struct {
 // Ready would turn True each time that a runner is given up.
 func (n notReady) carry(list runnerList) notReady {
 	shows := slices.IndexFunc(list, func(x observed) bool { return x.runner.Name == n.runner })
-	if n.reason == "" || shows >= 0 && list[shows].waits() && !list[shows].isEnding() {
+	if len(n.causes) == 0 || shows >= 0 && list[shows].waits() && !list[shows].isEnding() {
 		return notReady{} // the runner came further
 	}
 	next := slices.IndexFunc(list, func(x observed) bool {
@@ -172,7 +172,7 @@ func checkHealth(o observation, results runners.Results) health {
 	if r := h.memory.refusal; !r.at.IsZero() {
 		hold, next := r.hold(o.runners.live(), o.now)
 		h.holds, h.lookAgain = append(h.holds, hold), soonest(h.lookAgain, next)
-		h.notReady = h.notReady.or(notReady{reason: r.reason, message: r.why})
+		h.notReady = h.notReady.or(notReady{causes: r.causes})
 	}
 	if len(left) > 0 {
 		h.lookAgain = soonest(h.lookAgain, runners.SuspectInterval)
@@ -182,7 +182,7 @@ func checkHealth(o observation, results runners.Results) health {
 
 // or returns the first reason that there is.
 func (n notReady) or(other notReady) notReady {
-	if n.reason == "" {
+	if len(n.causes) == 0 {
 		return other
 	}
 	return n
@@ -409,7 +409,16 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 		return nil, notReady{}
 	}
 	return []scaling.Hold{{Announce: admitted, Reason: fmt.Sprintf(admits, admitted)}},
-		notReady{reason, fmt.Sprintf("runner %s: %s", waiting.Name, waiting.Status.Reason), waiting.Name}
+		shownBy(waiting, reason)
+}
+
+// shownBy is what a runner shows: the causes that it has, if they have a reason.
+func shownBy(r *v1alpha1.Runner, reason string) notReady {
+	causes := kube.CausesAt(r, v1alpha1.ReadyCondition)
+	if len(causes) == 0 || catalog.Of(causes[0].Code).Reason != reason {
+		causes = []catalog.Cause{catalog.Text(reason, r.Status.Reason)}
+	}
+	return notReady{append(causes, catalog.OfRunner.With(r.Name)), r.Name}
 }
 
 // checkRegistration returns why GitHub registers no runners, or the time after which the status says so.
@@ -430,7 +439,7 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 		case v1alpha1.ProgressingWithRetryReason:
 			reason = v1alpha1.GitHubUnavailableReason
 		}
-		return notReady{reason, fmt.Sprintf("runner %s: %s", x.runner.Name, x.runner.Status.Reason), x.runner.Name}, wait
+		return shownBy(x.runner, reason), wait
 	}
 	return notReady{}, wait
 }

@@ -79,7 +79,7 @@ func (u undeleted) after(o observation, err error) undeleted {
 func refusedEnd(list runnerList) notReady {
 	for _, x := range list {
 		if ready := conditions.Get(x.runner, v1alpha1.ReadyCondition); !x.isEnding() && ready != nil && ready.Reason == v1alpha1.DeletionRefusedReason {
-			return notReady{reason: ready.Reason, message: ready.Message, runner: x.runner.Name}
+			return notReady{causes: kube.CausesAt(x.runner, v1alpha1.ReadyCondition), runner: x.runner.Name}
 		}
 	}
 	return notReady{}

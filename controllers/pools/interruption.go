@@ -13,6 +13,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -99,20 +100,21 @@ func endedBy(row []runners.Failure) (reason string, nodes []string) {
 	return v1alpha1.NodesFailingReason, slices.Sorted(maps.Keys(names))
 }
 
-// describe returns who ends the runners.
-func (i interruption) describe() string {
+// cause returns who ends the runners.
+func (i interruption) cause() catalog.Cause {
 	if i.reason == v1alpha1.PodsDeletedReason {
-		return "others delete the pods of runners"
+		return catalog.PodsDeletedByOthers.With()
 	}
-	return "nodes refuse or end runners: " + wording.List(i.nodes, maxNamed)
+	return catalog.NodesEndRunners.With(wording.List(i.nodes, maxNamed))
 }
 
-// message describes it with the last end, if this process saw that.
-func (i interruption) message() string {
-	if i.lastMessage == "" {
-		return i.describe()
+// causes are the cause and the last end, if this process saw that.
+func (i interruption) causes() []catalog.Cause {
+	all := []catalog.Cause{i.cause()}
+	if i.lastMessage != "" {
+		all = append(all, catalog.LastEnd.With(i.lastMessage))
 	}
-	return i.describe() + "; the last: " + i.lastMessage
+	return all
 }
 
 // wellSince is when the last runner of the pool began to do well; zero if none is known to.

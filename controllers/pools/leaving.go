@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/wording"
@@ -72,7 +73,7 @@ func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1a
 		unmeasure(key)
 		setLeft(key, l.total())
 		l.project(pool, r.Now())
-		err = kube.Wait(v1alpha1.DrainingReason, recheck, "%s", l.text(pool.DeletionTimestamp.Time))
+		err = kube.Wait(recheck, catalog.RunnersLeaving.With(l.text(pool.DeletionTimestamp.Time)))
 	}
 	return attempt.Finish(ctx, kube.Done{}, err)
 }

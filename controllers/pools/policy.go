@@ -16,6 +16,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
@@ -103,18 +104,18 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 	last, digest := pool.Status.Template, t.digest
 	answer, err := r.askTemplate(ctx, pool, p, revision, t.content)
 	if err != nil {
-		return last, nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return last, nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	switch {
 	case len(answer.Denials) > 0: // whatever the others would say
 	case len(answer.Failures) > 0 && wasAllowed(pool, revision, digest, isStored):
 		return last, answer.Failures, nil
 	case p.areLoading(answer.Failures):
-		return last, nil, kube.Starting(recheck, "%s", policies.Unloaded.Message)
+		return last, nil, kube.Starting(recheck, catalog.PoliciesLoading.With())
 	case len(answer.Failures) > 0 && pool.Status.Revision == "": // without any accepted decision it is pending
-		return last, nil, kube.Wait(v1alpha1.PolicyPendingReason, recheck, "%s", describe(answer.Failures))
+		return last, nil, kube.Wait(recheck, causesOf(catalog.NoPolicyDecision, answer.Failures)...)
 	case len(answer.Failures) > 0:
-		return last, nil, kube.Wait(v1alpha1.PolicyFailedReason, recheck, "%s", describe(answer.Failures))
+		return last, nil, kube.Wait(recheck, causesOf(catalog.PolicyUnavailable, answer.Failures)...)
 	}
 	if answer.Digest == "" {
 		return nil, nil, nil
@@ -124,7 +125,7 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 		Denials: head(answer.Denials), Warnings: head(answer.Warnings),
 	}
 	if len(answer.Denials) > 0 {
-		return verdict, nil, kube.Stall(v1alpha1.PolicyDeniedReason, "%s", denial(answer.Denials))
+		return verdict, nil, kube.Stall(catalog.PodDenied.With(denial(answer.Denials)))
 	}
 	return verdict, nil, nil
 }
@@ -286,14 +287,33 @@ func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
 	return slices.DeleteFunc(slices.Clone(bounds), func(b v1alpha1.LimitBound) bool { return b.Field != "max" })
 }
 
-// heldMessage says that limits are held because of failures.
-func heldMessage(failures []policy.Failure) string {
-	return "the last decision stays in force: " + describe(failures)
+// causesOf are the causes of a row, one for each failure: one policy fails in each decision for one reason.
+func causesOf(row *catalog.Row, failures []policy.Failure) []catalog.Cause {
+	var all []catalog.Cause
+	for i, f := range failures {
+		switch ref := strings.Split(f.Policy, "/"); {
+		case slices.Contains(failures[:i], f):
+		case f.Policy == "":
+			all = append(all, catalog.Text(row.Reason, f.Message))
+		default:
+			of := row
+			if row == catalog.PolicyUnavailable && (f.IsLate || f.Kind == policy.TimedOut) {
+				of = catalog.PolicyTooCostly
+			}
+			all = append(all, of.With(f.Policy, f.Kind).Detailed(f.Message).About(ref[0], strings.Join(ref[1:len(ref)-1], "/"), ref[len(ref)-1]))
+		}
+	}
+	return head(all)
 }
 
-// areUnloaded says whether a pool isn't ready for policies alone that can't be loaded, as each of them says itself.
+// heldBy are the causes of a pool whose limits are held because of failures.
+func heldBy(failures []policy.Failure) []catalog.Cause {
+	return append(causesOf(catalog.PolicyUnavailable, failures), catalog.DecisionStays.With())
+}
+
+// areUnloaded reports whether a pool isn't ready only for policies that can't be loaded, which each of them reports itself.
 func areUnloaded(failures []policy.Failure, err error) bool {
-	return err != nil && len(failures) > 0 && strings.HasSuffix(err.Error(), describe(failures)) &&
+	return len(failures) > 0 && (kube.Has(err, catalog.PolicyUnavailable) || kube.Has(err, catalog.NoPolicyDecision)) &&
 		!slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind != policy.NotLoaded || f.Policy == "" })
 }
 

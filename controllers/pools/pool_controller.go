@@ -21,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/controllers/policies"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -146,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = outcome(o, d, done)
 		r.recordEvents(o, d, kube.ReasonOf(err, ""))
 		known.trouble = o.troubleAfter(err)
-		done.Elsewhere, done.Late = o.isLeft(known.trouble, done, err) || areUnloaded(d.failures, err), o.memory.trouble.unreported && !known.trouble.unreported
+		done.Elsewhere, done.News = o.isLeft(known.trouble, done, err) || areUnloaded(d.failures, err), o.memory.trouble.unreported && !known.trouble.unreported
 	}
 	r.memory.commit(o.key(), known)
 	done.After = soonest(done.After, r.recordHistory(ctx, o.pool, o.memory.history, pool.Status, decided))
@@ -203,7 +204,7 @@ func remember(o observation, d *decision, err error) poolMemory {
 // for the same reason.
 func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
 	if i := o.memory.health.interruption; i.isNew && !d.circuit.Open() && said != i.reason {
-		r.Event(o.pool, corev1.EventTypeWarning, i.reason, i.message())
+		r.Event(o.pool, corev1.EventTypeWarning, i.reason, catalog.Messages(catalog.Plain(i.causes())))
 	}
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",

@@ -10,9 +10,10 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/controllers/policies"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -79,10 +80,10 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
 	why := failing(c, i)
 	switch {
-	case why.reason != "":
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, why.reason, "%s", why.message)
+	case len(why.causes) > 0:
+		kube.Mark(pool, v1alpha1.HealthyCondition, why.causes...)
 	case i.reason != "":
-		conditions.MarkFalse(pool, v1alpha1.HealthyCondition, i.reason, "%s", i.message())
+		kube.Mark(pool, v1alpha1.HealthyCondition, i.causes()...)
 	default:
 		conditions.MarkTrue(pool, v1alpha1.HealthyCondition, v1alpha1.SucceededReason, "fewer than %d runners failed in a row", scaling.Tolerated)
 	}
@@ -104,8 +105,7 @@ func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 		conditions.MarkTrue(pool, v1alpha1.RunnerVersionCondition, v1alpha1.SucceededReason, "%s is good until %s, when GitHub may refuse it; %s is the latest",
 			v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest)
 	default:
-		conditions.MarkFalse(pool, v1alpha1.RunnerVersionCondition, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner %s from %s on: update the image to %s",
-			v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest)
+		kube.Mark(pool, v1alpha1.RunnerVersionCondition, catalog.RunnerVersionEnds.With(v.Version, v.UpdateBy.Format(time.DateOnly), v.Latest))
 	}
 }
 
@@ -120,11 +120,11 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		conditions.Delete(pool, v1alpha1.SaturatedCondition)
 		return
 	}
-	says := fmt.Sprintf("as many jobs as max allows, %s; more wait", wording.Max(d.limits.GetMax()))
+	full := catalog.PoolFull.With(wording.Max(d.limits.GetMax()), because(ofMax(d.limits.Bounds)))
 	if d.limits.GetMax() == 0 {
-		says = "max is 0, and jobs wait"
+		full = catalog.PoolClosed.With(because(ofMax(d.limits.Bounds)))
 	}
-	conditions.MarkTrue(pool, v1alpha1.SaturatedCondition, v1alpha1.MaxReachedReason, "%s%s", says, because(ofMax(d.limits.Bounds)))
+	kube.NewState(v1alpha1.SaturatedCondition, metav1.ConditionTrue, full).SetOn(pool)
 }
 
 // markPolicies sets the condition that says what policies make of the pool.
@@ -132,11 +132,11 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 	switch {
 	case d.loading: // what was said last holds
 	case len(d.failures) > 0:
-		reason := v1alpha1.PolicyFailedReason
+		causes := heldBy(d.failures)
 		if d.limits == nil {
-			reason = v1alpha1.PolicyPendingReason
+			causes = causesOf(catalog.NoPolicyDecision, d.failures)
 		}
-		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, reason, "%s", heldMessage(d.failures))
+		kube.Mark(pool, v1alpha1.PolicyCondition, causes...)
 	case o.policies.bound.Digest() == "":
 		conditions.Delete(pool, v1alpha1.PolicyCondition)
 	case isAllowed(o.template.verdict):
@@ -150,10 +150,10 @@ func outcome(o observation, d *decision, done kube.Done) error {
 	switch {
 	case err != nil:
 		return err
-	case d.notReady.reason != "":
-		return kube.Wait(d.notReady.reason, done.After, "%s", d.notReady.message)
+	case len(d.notReady.causes) > 0:
+		return kube.Wait(done.After, d.notReady.causes...)
 	case d.loading:
-		return kube.Starting(done.After, "%s", policies.Unloaded.Message)
+		return kube.Starting(done.After, catalog.PoliciesLoading.With())
 	}
 	return nil
 }
@@ -169,14 +169,14 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	case observes(o.pool) && s.Observed != nil:
 		done.Message = "observing: " + s.Observed.Difference
 	case o.pool.Spec.Suspend:
-		done.Unready, done.Message = v1alpha1.SuspendedReason, "suspended: no new jobs are taken in"
+		done.Unready = []catalog.Cause{catalog.PoolSuspended.With()}
 	case isREST(o.pool):
 		done.Message = "registering runners by GitHub's REST API"
 	case set != nil:
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)
 	}
 	if o.registration.former {
-		done.Message += wording.Former(o.pool.Spec.ConnectionRef.Name)
+		done.Notes = []catalog.Cause{catalog.UsesFormerCredentials.With(o.pool.Spec.ConnectionRef.Name)}
 	}
 	return done
 }

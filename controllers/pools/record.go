@@ -19,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -194,24 +195,25 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 		return g.notReady
 	}
 	if g.set == nil {
-		return kube.Progress(recordRetry, "the scale set is being made")
+		return kube.Progress(recordRetry, catalog.ScaleSetPending.With())
 	}
 	if g.moving && !g.set.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(g.set, v1alpha1.ScaleSetFinalizer) {
-		return kube.Wait(v1alpha1.DrainingReason, recordRetry, "the former scale set is deleted; its ScaleSet must go, and finalizer %s keeps it", strings.Join(g.set.Finalizers, ", "))
+		return kube.Wait(recordRetry, catalog.FormerScaleSetKept.With(strings.Join(g.set.Finalizers, ", ")))
 	}
 	if g.moving {
-		return kube.Progress(recordRetry, "the former scale set goes first: %s", conditions.GetMessage(g.set, v1alpha1.ReadyCondition))
+		return kube.Progress(recordRetry, catalog.FormerScaleSetFirst.With().Detailed(conditions.GetMessage(g.set, v1alpha1.ReadyCondition)))
 	}
 	ready := conditions.Get(g.set, v1alpha1.ReadyCondition)
+	causes := append(kube.CausesAt(g.set, v1alpha1.ReadyCondition), catalog.OfScaleSet.With())
 	switch {
 	case ready == nil || g.set.Status.ObservedGeneration != g.set.Generation:
-		return kube.Progress(recordRetry, "the scale set is being made")
+		return kube.Progress(recordRetry, catalog.ScaleSetPending.With())
 	case conditions.IsStalled(g.set):
-		return kube.Stall(ready.Reason, "scale set: %s", ready.Message)
+		return kube.Stall(causes...)
 	case ready.Status == metav1.ConditionFalse:
-		return kube.Wait(ready.Reason, recordRetry, "scale set: %s", ready.Message)
+		return kube.Wait(recordRetry, causes...)
 	case ready.Status == metav1.ConditionUnknown:
-		return kube.Progress(recordRetry, "scale set: %s", ready.Message)
+		return kube.Progress(recordRetry, causes...)
 	}
 	return nil
 }
@@ -221,7 +223,7 @@ func (g registration) afterlife(pool *v1alpha1.RunnerPool) error {
 	if !g.gone {
 		return nil
 	}
-	return kube.Wait(v1alpha1.ConnectionNotReadyReason, recheck, "GitHubConnection %q is not there; what it served goes on for an hour at most, and not after a restart of the controller", pool.Spec.ConnectionRef.Name)
+	return kube.Wait(recheck, catalog.ConnectionDeleted.With(pool.Spec.ConnectionRef.Name))
 }
 
 func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.ScaleSetSpec {

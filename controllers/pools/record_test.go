@@ -125,7 +125,7 @@ func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
 	conn := &v1alpha1.GitHubConnection{}
 	must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
 	for former, want := range map[bool]string{
-		true:  `True Succeeded: listening as scale set "linux" (id 7), with former credentials of GitHubConnection "acme": a restart of the controller would stop it`,
+		true:  `True Succeeded: listening as scale set "linux" (id 7); with former credentials of GitHubConnection "acme": a restart of the controller would stop it`,
 		false: `True Succeeded: listening as scale set "linux" (id 7)`,
 	} {
 		conn.Status.FormerCredentials = former

@@ -24,6 +24,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
@@ -78,10 +79,10 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last, hidden: memory.hiddenRevisions}
 	var err error
 	if t.content, err = podspec.Template(pool); err != nil {
-		return t.refuse("", kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err))
+		return t.refuse("", kube.Stall(catalog.PodInvalid.With().Wrap(err)))
 	}
 	if t.digest, err = podspec.Digest(t.content); err != nil {
-		return t, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: %w", err)
+		return t, kube.Stall(catalog.TemplateUnreadable.With().Wrap(err))
 	}
 	name, isStored, err := r.nameOf(ctx, pool, t)
 	if err != nil {
@@ -95,7 +96,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	case !isStored:
 		if err = r.storeRevision(ctx, pool, t, p.network, name, last == this); errors.Is(err, errHidden) {
 			t.hidden = append(slices.Clip(t.hidden), name)
-			err = kube.Progress(hiddenRetry, "a ControllerRevision %q is there of another template", name)
+			err = kube.Progress(hiddenRetry, catalog.RevisionHidden.With(name))
 		}
 	case last != this:
 		_, err = buildProbe(pool, t.content, p.network) // a former version may have taken what this one refuses
@@ -130,14 +131,18 @@ func (t templateState) refuse(name string, err error) (templateState, error) {
 
 // goesOn is the outcome of a pool whose template is refused.
 func (t templateState) goesOn(err error) error {
-	reason := kube.ReasonOf(err, v1alpha1.ProgressingReason)
+	causes := kube.CausesOf(err)
 	switch {
 	case !t.former, kube.IsProgress(err):
 		return err
-	case kube.IsStalled(err):
-		return kube.Stall(reason, "revision %s goes on: %w", t.revision, err)
+	case kube.ReasonOf(err, "") == "":
+		causes = []catalog.Cause{catalog.Progressing.With().Wrap(err)}
 	}
-	return kube.Wait(reason, recordRetry, "revision %s goes on: %w", t.revision, err)
+	causes = append(slices.Clip(causes), catalog.PreviousRevision.With(t.revision))
+	if kube.IsStalled(err) {
+		return kube.Stall(causes...)
+	}
+	return kube.Wait(recordRetry, causes...)
 }
 
 // mark sets the conditions that say whether the template can be used.
@@ -146,11 +151,9 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	case t.adopted != "":
 		conditions.MarkTrue(pool, v1alpha1.TemplateValidCondition, v1alpha1.SucceededReason, "%s", join("revision "+t.adopted, t.note))
 	case kube.ReasonOf(t.refusal, "") == v1alpha1.PolicyDeniedReason:
-		conditions.MarkFalse(pool, v1alpha1.PolicyCondition, v1alpha1.PolicyDeniedReason, "%s", t.invalid)
-	case kube.ReasonOf(t.refusal, "") == v1alpha1.ServiceAccountMissingReason:
-		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.ServiceAccountMissingReason, "%s", t.refusal)
-	case kube.IsStalled(t.refusal):
-		conditions.MarkFalse(pool, v1alpha1.TemplateValidCondition, v1alpha1.TemplateInvalidReason, "%s", t.refusal)
+		kube.Mark(pool, v1alpha1.PolicyCondition, kube.CausesOf(t.invalid)...)
+	case kube.ReasonOf(t.refusal, "") == v1alpha1.ServiceAccountMissingReason, kube.IsStalled(t.refusal):
+		kube.Mark(pool, v1alpha1.TemplateValidCondition, kube.CausesOf(t.refusal)...)
 	}
 }
 
@@ -173,13 +176,12 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t te
 			continue
 		}
 		if owner := metav1.GetControllerOf(known); owner != nil && owner.UID != pool.UID {
-			return "", false, kube.Progress(recordRetry, "a ControllerRevision %q of a former pool is still there", candidate)
+			return "", false, kube.Progress(recordRetry, catalog.RevisionOfFormerPool.With(candidate))
 		}
 		return candidate, true, nil
 	}
 	if name == "" {
-		return "", false, kube.Stall(v1alpha1.TemplateInvalidReason, "spec.template: other templates have all names that revision %s could have; change it, as by an annotation",
-			candidates[0])
+		return "", false, kube.Stall(catalog.RevisionNamesTaken.With(candidates[0]))
 	}
 	return name, false, nil
 }
@@ -224,7 +226,7 @@ func (r *Reconciler) alreadyThere(ctx context.Context, revision *appsv1.Controll
 		return errHidden
 	}
 	if !before {
-		return kube.Progress(recordRetry, "a ControllerRevision %q is there that may be of another template", revision.Name)
+		return kube.Progress(recordRetry, catalog.RevisionUnseen.With(revision.Name))
 	}
 	return nil
 }
@@ -245,7 +247,7 @@ func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (
 	}
 	pod, err := podspec.Build(identity, template)
 	if err != nil {
-		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	return pod, nil
 }
@@ -262,7 +264,7 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 		return err
 	}
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	err = r.Client.Create(ctx, pod, client.DryRunAll)
 	switch {
@@ -271,7 +273,7 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 	case runners.AccountMissing(err, pod, pool.GetHooksAccount()) != nil:
 		return runners.AccountMissing(err, pod, pool.GetHooksAccount())
 	case kube.IsRefused(err):
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%s", kube.Refusal(err, "spec.template"))
+		return kube.Stall(catalog.PodRefused.With().Detailed(kube.Refusal(err, "spec.template")))
 	}
 	return fmt.Errorf("trying the template: %w", err)
 }

@@ -33,7 +33,7 @@ func (o observation) troubleAfter(err error) trouble {
 
 // isLeft reports whether an outcome is left for the connection to tell of: what is amiss, or the end of what nobody was told that it began.
 func (o observation) isLeft(now trouble, done kube.Done, err error) bool {
-	return now.unreported || err == nil && done.Unready == "" && o.memory.trouble.wasReady
+	return now.unreported || err == nil && len(done.Unready) == 0 && o.memory.trouble.wasReady
 }
 
 // isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet. Where that is in another namespace, the

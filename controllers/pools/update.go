@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/rollout"
@@ -227,16 +228,16 @@ func (o observation) former() string {
 func markUpdated(pool *v1alpha1.RunnerPool, step rollout.Plan, t templateState) {
 	switch u := step.State; {
 	case u != nil && u.Phase == v1alpha1.UpdateHeld:
-		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.UpdateHeldReason, "%s", describeUpdate(u))
+		kube.Mark(pool, v1alpha1.UpdatedCondition, catalog.UpdatePaused.With(u.Way("revision "), u.Reason))
 	case u != nil && u.Phase == v1alpha1.UpdateRolledBack:
-		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.RolledBackReason, "%s", describeUpdate(u))
+		kube.Mark(pool, v1alpha1.UpdatedCondition, catalog.UpdateRevoked.With(u.Way("revision "), u.Reason))
 	case step.Updated && t.former && kube.IsProgress(t.invalid): // what was said holds until it is known whether it is refused
 	case step.Updated && t.former:
-		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, kube.ReasonOf(t.invalid, v1alpha1.ProgressingReason), "%s", t.invalid)
+		kube.Mark(pool, v1alpha1.UpdatedCondition, kube.CausesOf(t.invalid)...)
 	case step.Updated:
 		conditions.MarkTrue(pool, v1alpha1.UpdatedCondition, v1alpha1.SucceededReason, "revision %s", t.revision)
 	default:
-		conditions.MarkFalse(pool, v1alpha1.UpdatedCondition, v1alpha1.ProgressingReason, "%s", describeUpdate(u))
+		kube.Mark(pool, v1alpha1.UpdatedCondition, catalog.UpdateRolling.With(u.Phase, u.Way("revision "), u.Reason))
 	}
 }
 
@@ -245,7 +246,7 @@ func rolledBack(u *v1alpha1.UpdateStatus, to string) error {
 	if u == nil || u.Phase != v1alpha1.UpdateRolledBack {
 		return nil
 	}
-	return kube.Stall(v1alpha1.RolledBackReason, "revision %s is rolled back: %s", to, u.Reason)
+	return kube.Stall(catalog.UpdateRolledBack.With(to, u.Reason))
 }
 
 // describeUpdate says where an update is.

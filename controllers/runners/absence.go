@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -100,11 +100,11 @@ func (p pass) awaitLook() error {
 	case p.memory.absence.why != nil:
 		return p.memory.absence.why
 	case id == 0:
-		return kube.Progress(left, "GitHub does not know the runner; waiting for its container to end, or to register")
+		return kube.Progress(left, catalog.RunnerUnknownRunning.With())
 	case p.memory.absence.works:
-		return kube.Progress(left, "GitHub does not know runner %d; waiting for its container to end", id)
+		return kube.Progress(left, catalog.RunnerUnknownEnding.With(id))
 	default:
-		return kube.Progress(left, "GitHub does not know runner %d; Corral asks again", id)
+		return kube.Progress(left, catalog.RunnerUnknown.With(id))
 	}
 }
 
@@ -116,7 +116,7 @@ func (p pass) awaitAbsence(ctx context.Context, gh registrar, state poolstatus.A
 		isSetGone := github.IsNotFound(err)
 		if err != nil && (!isSetGone || p.runs()) {
 			if isSetGone {
-				err = p.giveUp(state, v1alpha1.ConnectionNotReadyReason, "GitHub knows neither the runner nor its scale set")
+				err = p.giveUp(state, catalog.RunnerAndScaleSetUnknown.With())
 			} else {
 				err = p.withoutRights(state, err)
 			}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -74,10 +75,10 @@ func (p pass) acquireClaim(ctx context.Context, template []byte) (claim, missing
 	for range claimTries {
 		choice := p.Memory.claims.choose(p.pool, all, p.runner.UID, p.Now())
 		if choice.Ended && p.Now().Sub(p.runner.CreationTimestamp.Time) < leavingWait {
-			return "", "", kube.Progress(leavingRetry, "waiting for a claim of the cache whose runner has ended")
+			return "", "", kube.Progress(leavingRetry, catalog.ClaimLeaving.With())
 		}
 		if choice.Missing != "" {
-			return "", choice.Missing, p.waitForClaim(v1alpha1.CacheUnavailableReason, choice.Missing, choice.Soon)
+			return "", choice.Missing, p.waitForClaim(catalog.ClaimMissing.With(choice.Missing), choice.Soon)
 		}
 		name, err := p.tryClaim(ctx, all, choice)
 		if err == nil {
@@ -89,12 +90,12 @@ func (p pass) acquireClaim(ctx context.Context, template []byte) (claim, missing
 		case errors.Is(err, errTaken):
 			all = without(all, p.pool.Name, name)
 		case kube.IsRefused(err):
-			return "", err.Error(), p.waitForClaim(refusalReason(err), err.Error(), false)
+			return "", err.Error(), p.waitForClaim(refusalOf(err).With().Wrap(err), false)
 		default:
 			return "", "", err
 		}
 	}
-	return "", "", kube.Wait(v1alpha1.CacheUnavailableReason, claimRetry, "other runners take the claims of the cache")
+	return "", "", kube.Wait(claimRetry, catalog.ClaimsTaken.With())
 }
 
 // rememberClaim notes that the runner has a claim, and lets go of one that it had before.
@@ -107,12 +108,12 @@ func (p pass) rememberClaim(name string, isOwn bool) {
 	}
 }
 
-// refusalReason is why the API server refuses a claim.
-func refusalReason(err error) string {
+// refusalOf returns why the API server refuses a claim.
+func refusalOf(err error) *catalog.Row {
 	if IsQuota(err) {
-		return v1alpha1.QuotaExceededReason
+		return catalog.ClaimQuota
 	}
-	return v1alpha1.CacheUnavailableReason
+	return catalog.ClaimRefused
 }
 
 // tryClaim does what was chosen, and returns the claim's name.
@@ -156,12 +157,12 @@ func without(all []PoolClaim, pool, name string) []PoolClaim {
 }
 
 // waitForClaim is nil if the runner starts without a claim. One that stays would be without for life: it waits a while where one is free soon.
-func (p pass) waitForClaim(reason, why string, soon bool) error {
+func (p pass) waitForClaim(why catalog.Cause, soon bool) error {
 	isPatient := soon && p.runner.Persists() && p.Now().Sub(p.runner.CreationTimestamp.Time) < min(claimPatience, p.pool.Spec.Deadlines.GetStartup()/2)
 	if !isPatient && p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
 		return nil
 	}
-	return kube.Wait(reason, claimRetry, "spec.cache: %s", why)
+	return kube.Wait(claimRetry, why)
 }
 
 // startedWithout tells that the runner has no claim, and why.
@@ -212,7 +213,7 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 		}
 	}
 	if fate != claims.Keep && !shown && p.Now().Sub(p.memory.claim.takenAt) < claimShown {
-		return kube.Progress(time.Second, "waiting for the cache to show claim %s", p.memory.claim.name)
+		return kube.Progress(time.Second, catalog.ClaimUnseen.With(p.memory.claim.name))
 	}
 	p.memory.claim.settled = true
 	return nil

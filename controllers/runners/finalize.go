@@ -22,6 +22,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -57,7 +58,7 @@ func (p pass) finalize(ctx context.Context) error {
 		}
 	}
 	if left := p.containerTime(); left > 0 {
-		return kube.Progress(left, "its job is over; waiting for its container to end; its pod is deleted at %s", p.Now().Add(left).UTC().Format(wording.Clock))
+		return kube.Progress(left, catalog.ContainerEnding.With(p.Now().Add(left).UTC().Format(wording.Clock)))
 	}
 	if err := p.deregister(ctx, state); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
 		}
 		s.ObservedGeneration = p.runner.Generation
 		conditions.Delete(p.runner, v1alpha1.ReconcilingCondition)
-		conditions.MarkFalse(p.runner, v1alpha1.ReadyCondition, string(s.State), "%s; %s keeps the object", s.Reason, strings.Join(others, ", "))
+		kube.Mark(p.runner, v1alpha1.ReadyCondition, causeOfEnd(s.State, s.Reason), catalog.FinalizerKeeps.With(strings.Join(others, ", ")))
 		if err := attempt.Save(ctx); err != nil {
 			return err
 		}
@@ -172,9 +173,9 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	switch {
 	case github.IsUnauthorized(err):
-		return p.giveUp(state, v1alpha1.CredentialsRefusedReason, github.Summary(err))
+		return p.giveUp(state, catalog.CredentialsRefused.With().Wrap(github.Summarize(err)))
 	case github.IsForbidden(err):
-		return p.giveUp(state, v1alpha1.PermissionMissingReason, github.Summary(err))
+		return p.giveUp(state, catalog.PermissionMissing.With().Wrap(github.Summarize(err)))
 	}
 	return p.githubOutcome(err)
 }
@@ -183,13 +184,13 @@ func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 func (p pass) withJob() error {
 	switch {
 	case p.jobOver():
-		return kube.Progress(busyRetry, "its job is over; GitHub doesn't let go of its registration yet")
+		return kube.Progress(busyRetry, catalog.RegistrationHeld.With())
 	case p.runner.Status.EndedAt != nil:
-		return kube.Progress(busyRetry, "its container ended; GitHub hasn't failed its job yet")
+		return kube.Progress(busyRetry, catalog.JobFailing.With())
 	case p.pool == nil || !p.pool.DeletionTimestamp.IsZero():
-		return kube.Progress(busyRetry, "its RunnerPool was deleted; the runner ends after its job")
+		return kube.Progress(busyRetry, catalog.JobOfDeletedPool.With())
 	}
-	return kube.Progress(busyRetry, "GitHub says that it has a job; the runner ends after that")
+	return kube.Progress(busyRetry, catalog.JobRunning.With())
 }
 
 // recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
@@ -254,8 +255,8 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 	case github.IsNotFound(gh.check(ctx)): // GitHub has the scale set no more: the runner is nobody's and gets no job
 		return known, nil
 	}
-	why := fmt.Sprintf("nothing shows that RunnerPool %q registered it", p.runner.Spec.PoolRef.Name)
-	return &registered{foreign: why}, p.giveUp(state, v1alpha1.ConnectionNotReadyReason, why)
+	why := catalog.RegistrationUnproved.With(p.runner.Spec.PoolRef.Name)
+	return &registered{foreign: why.String()}, p.giveUp(state, why)
 }
 
 // knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
@@ -281,7 +282,7 @@ func (p pass) knownID(ctx context.Context) (int64, error) {
 func (p pass) waitForNamesake(known *registered) error {
 	s := &p.runner.Status
 	if p.runner.Spec.REST != nil && known.busy && p.pod != nil && s.StartedAt != nil && s.EndedAt == nil && p.terminationReason() == "" {
-		return kube.Progress(busyRetry, "runner %d, registered %s, has a job and may be this one; it ends after that", known.id, known.foreign)
+		return kube.Progress(busyRetry, catalog.OtherRegistrationBusy.With(known.id, known.foreign))
 	}
 	return nil
 }
@@ -327,9 +328,9 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
 	case moved:
-		return p.giveUp(state, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q isn't for %s any more", name, p.runner.Spec.REST.URL))
+		return p.giveUp(state, catalog.ConnectionMoved.With(name, p.runner.Spec.REST.URL))
 	case denied:
-		return p.giveUp(state, v1alpha1.AccessDeniedReason, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
+		return p.giveUp(state, p.Access.Denial(p.connectionKey(), p.runner.Namespace))
 	}
 	gone, err := connections.Gone(ctx, p.Client, p.connectionKey())
 	if err != nil {
@@ -338,24 +339,24 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	if !gone {
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
-	return p.giveUp(state, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("GitHubConnection %q is gone", name))
+	return p.giveUp(state, catalog.ConnectionGone.With(name))
 }
 
 // giveUp waits a bounded time for rights that were taken away; then the registration is
 // left to GitHub, which purges it after about a day. A runner known to have a job is
 // waited for all the same. One whose container runs may have a job, and is waited for longer: what keeps the registration from being removed
 // also keeps the session from reporting jobs.
-func (p pass) giveUp(state poolstatus.Assessment, reason, why string) error {
+func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	timeout := orphanAfter
 	if p.runsWithoutJob() {
 		timeout = jobUnknownAfter
 	}
 	busy := state.State == v1alpha1.RunnerBusy && !p.jobOver() || p.memory.busy && p.runsWithoutJob()
 	if busy || p.Now().Sub(p.runner.DeletionTimestamp.Time) < timeout {
-		return kube.Wait(reason, connectionRetry, "deregistering: %s", why)
+		return kube.Wait(connectionRetry, why, catalog.Deregistering.With())
 	}
 	orphansTotal.Inc()
-	p.Event(p.runner, corev1.EventTypeWarning, reason,
+	p.Event(p.runner, corev1.EventTypeWarning, catalog.Of(why.Code).Reason,
 		fmt.Sprintf("runner %d may still be registered on GitHub: %s", p.runner.Status.RunnerID, why))
 	return nil
 }
@@ -380,7 +381,7 @@ func (p pass) deletePod(ctx context.Context) error {
 	if pod.DeletionTimestamp.IsZero() && !p.Memory.isPodDeleted(client.ObjectKeyFromObject(pod), pod.UID) {
 		err := p.Client.Delete(ctx, pod, only)
 		if apierrors.IsConflict(err) {
-			return kube.Progress(busyRetry, "its pod changed: it may register itself") // a change of the pod triggers an earlier attempt
+			return kube.Progress(busyRetry, catalog.PodChanged.With()) // a change of the pod triggers an earlier attempt
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
@@ -396,7 +397,7 @@ func (p pass) deletePod(ctx context.Context) error {
 			fmt.Sprintf("pod %s was deleted and doesn't go: its node %q is likely gone; the runner is let go, Kubernetes removes the pod with the node", pod.Name, pod.Spec.NodeName))
 		return nil
 	}
-	return kube.Progress(poolstatus.Settle, "waiting for the pod to end")
+	return kube.Progress(poolstatus.Settle, catalog.PodEnding.With())
 }
 
 // mayStart reports whether a persistent runner may register itself, and get a job, before the cache shows that its container started. Its pod is

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -67,7 +68,7 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	inTime := p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter
 	switch {
 	case err == nil && more && inTime:
-		return kube.Progress(time.Second, "deleting what its container hooks left behind")
+		return kube.Progress(time.Second, catalog.HookObjectsLeft.With())
 	case err == nil && more:
 		err = errStaying
 	case err == nil:
@@ -161,6 +162,5 @@ func AccountMissing(refused error, pod *corev1.Pod, made string) error {
 	if made == pod.Spec.ServiceAccountName {
 		remedy = "apply it with its Role and RoleBinding, as `corral build` prints them (a PoolSource does so with spec.serviceAccountName), or name another in spec.template.spec.serviceAccountName"
 	}
-	return kube.Wait(v1alpha1.ServiceAccountMissingReason, accountRetry, "ServiceAccount %s, as which runners act, isn't in namespace %s: %s",
-		pod.Spec.ServiceAccountName, pod.Namespace, remedy)
+	return kube.Wait(accountRetry, catalog.AccountMissing.With(pod.Spec.ServiceAccountName, pod.Namespace, remedy))
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/poolstatus"
@@ -70,7 +71,7 @@ func (p pass) stopPod(ctx context.Context) (kept bool, err error) {
 	if left <= 0 {
 		return false, nil
 	}
-	return false, kube.Progress(min(left, stopLook), "waiting for the pod to end, which is kept")
+	return false, kube.Progress(min(left, stopLook), catalog.KeptPodEnding.With())
 }
 
 func (p pass) patchPod(ctx context.Context, change map[string]any) error {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
@@ -93,7 +94,7 @@ func (p pass) clearName(ctx context.Context, gh registrar) error {
 		return &conflictError{v1alpha1.CauseGitHub, fmt.Sprintf("a runner named %q is registered %s", p.runner.Name, known.foreign)}
 	}
 	if err := gh.remove(ctx, known.id); github.IsJobStillRunning(err) {
-		return kube.Wait(v1alpha1.ProgressingReason, busyRetry, "a former runner of this name has a job")
+		return kube.Wait(busyRetry, catalog.FormerRunnerBusy.With())
 	} else if err != nil && !github.IsNotFound(err) {
 		return p.githubOutcome(err)
 	}
@@ -115,7 +116,7 @@ func (p pass) free(ctx context.Context, o observation) error {
 	}
 	err := unmark(ctx, p.Client, p.pod)
 	if apierrors.IsConflict(err) {
-		return kube.Progress(time.Second, "its pod changed; whether it bears the mark of a job that is over is looked at again")
+		return kube.Progress(time.Second, catalog.MarkChanging.With())
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 )
@@ -69,12 +70,12 @@ func (p pass) createPod(ctx context.Context) error {
 func (p pass) refused(err error, pod *corev1.Pod) error {
 	switch {
 	case IsQuota(err):
-		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the pod: %w", err)
+		return kube.Wait(refusalRetry, catalog.PodQuota.With().Wrap(err))
 	case kube.IsRefused(err):
 		if missing := AccountMissing(err, pod, p.madeAccount()); missing != nil {
 			return missing
 		}
-		return kube.Wait(v1alpha1.TemplateInvalidReason, refusalRetry, "creating the pod: %s", kube.Refusal(err, "spec.template"))
+		return kube.Wait(refusalRetry, catalog.PodCreationRefused.With().Detailed(kube.Refusal(err, "spec.template")))
 	}
 	return fmt.Errorf("creating the pod: %w", err)
 }
@@ -96,14 +97,14 @@ func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, 
 	}
 	pod, err := podspec.Build(identity, template)
 	if err != nil {
-		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	secrets, err := Credentials(ctx, p.Client, p.runner.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if err := podspec.CheckSecrets(pod, secrets); err != nil {
-		return nil, kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	return pod, nil
 }
@@ -140,7 +141,7 @@ func (p pass) template(ctx context.Context) (template []byte, digest string, err
 	}
 	digest, err = podspec.Digest(revision.Data.Raw)
 	if err != nil || cmp.Or(p.runner.Spec.TemplateDigest, digest) != digest {
-		return nil, "", kube.Stall(v1alpha1.TemplateInvalidReason, "ControllerRevision %q has another template than the runner was made for", revision.Name)
+		return nil, "", kube.Stall(catalog.RevisionReplaced.With(revision.Name))
 	}
 	return revision.Data.Raw, digest, nil
 }
@@ -153,7 +154,7 @@ func (p pass) permit(ctx context.Context, template []byte, digest string, n pods
 	}
 	answer, err := p.Policies.Permit(ctx, p.pool, p.runner.Spec.Revision, template, n)
 	if err != nil {
-		return kube.Stall(v1alpha1.TemplateInvalidReason, "%w", err)
+		return kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	denials := answer.Denials
 	if t := p.pool.Status.Template; len(answer.Failures) > 0 && t.Denies(p.runner.Spec.Revision, digest) {
@@ -161,7 +162,7 @@ func (p pass) permit(ctx context.Context, template []byte, digest string, n pods
 	}
 	if len(denials) > 0 {
 		d := denials[0]
-		return kube.Wait(v1alpha1.PolicyDeniedReason, refusalRetry, "%s denies the pod: %s", d.Rule.Policy, d.Message)
+		return kube.Wait(refusalRetry, catalog.PodDeniedBy.With(d.Rule.Policy).Detailed(d.Message))
 	}
 	return nil
 }

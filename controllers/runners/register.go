@@ -21,6 +21,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -62,7 +63,7 @@ func (p pass) register(ctx context.Context) error {
 	gh, access := p.client(ctx)
 	switch access {
 	case moved:
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "GitHubConnection %q isn't for %s any more", p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL)
+		return kube.Wait(connectionRetry, catalog.ConnectionMoved.With(p.runner.Spec.ConnectionRef.Name, p.runner.Spec.REST.URL))
 	case denied, notReady:
 		return connections.NotReady(ctx, p.Client, p.connectionKey())
 	}
@@ -103,13 +104,13 @@ func (p pass) checkPool() error {
 		return p.noPool()
 	case spec.ConnectionRef.From(p.runner.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
 		spec.REST != nil && (spec.REST.RunnerGroup != pool.Spec.GetRunnerGroup() || !slices.Equal(spec.REST.Labels, pool.GetMarkedLabels(p.Cluster))):
-		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has another connection, runner group or labels by now", pool.Name)
+		return kube.Wait(connectionRetry, catalog.RegistrationOutdated.With(pool.Name))
 	case p.runner.Persists() != pool.Spec.Persists():
-		return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "RunnerPool %q has runners of another lifetime", pool.Name)
+		return kube.Wait(connectionRetry, catalog.LifetimeOutdated.With(pool.Name))
 	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
-		return kube.Starting(connectionRetry, "RunnerPool %q has no message session yet", pool.Name)
+		return kube.Starting(connectionRetry, catalog.PoolSessionPending.With(pool.Name))
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
-		return kube.Wait(v1alpha1.ProgressingReason, connectionRetry, "RunnerPool %q doesn't hold the session of scale set %d", pool.Name, spec.ScaleSetID)
+		return kube.Wait(connectionRetry, catalog.PoolSessionMissing.With(pool.Name, spec.ScaleSetID))
 	}
 	return nil
 }
@@ -118,16 +119,9 @@ func (p pass) checkPool() error {
 func (p pass) noPool() error {
 	owner := metav1.GetControllerOf(p.runner)
 	if p.pool != nil || owner != nil && owner.Kind == "RunnerPool" && owner.Name == p.runner.Spec.PoolRef.Name {
-		return kube.Progress(connectionRetry, "its RunnerPool was deleted; it ends, too")
+		return kube.Progress(connectionRetry, catalog.PoolDeleted.With())
 	}
-	return kube.Wait(v1alpha1.InvalidSpecReason, connectionRetry, "%w", forgedError{p.runner.Spec.PoolRef.Name})
-}
-
-// forgedError is of a runner that somebody made by hand, of a pool.
-type forgedError struct{ pool string }
-
-func (e forgedError) Error() string {
-	return fmt.Sprintf("RunnerPool %q did not make this runner; it is not started", e.pool)
+	return kube.Wait(connectionRetry, catalog.RunnerForged.With(p.runner.Spec.PoolRef.Name))
 }
 
 // registrationID returns the id that the runner is registered under, as far as it is known without a request: by
@@ -160,7 +154,7 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 		}
 	}
 	p.memory.refused++
-	return kube.Progress(max(registerRetry, backoff(p.memory.refused)), "registering again: the first registration's configuration was lost")
+	return kube.Progress(max(registerRetry, backoff(p.memory.refused)), catalog.RegisteringAgain.With())
 }
 
 // readSecret takes the registration's id from the runner's Secret.
@@ -179,7 +173,7 @@ func (p pass) readSecret(ctx context.Context) error {
 	}
 	id, err := strconv.ParseInt(string(secret.Data[podspec.RunnerIDKey]), 10, 64)
 	if err != nil {
-		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q, key %s: %w", secret.Name, podspec.RunnerIDKey, err)
+		return kube.Wait(secretRetry, catalog.RunnerIDInvalid.With(secret.Name, podspec.RunnerIDKey).Wrap(err))
 	}
 	p.Memory.setRegistration(p.memory, id)
 	return nil
@@ -189,7 +183,7 @@ func (p pass) readSecret(ctx context.Context) error {
 // stays until the garbage collector has deleted it. The runner fails, so that its pool uses another number.
 func (p pass) takenSecret(secret *corev1.Secret) error {
 	if p.pod != nil {
-		return kube.Wait(v1alpha1.InvalidSpecReason, secretRetry, "Secret %q isn't the runner's: delete it, or the runner", secret.Name)
+		return kube.Wait(secretRetry, catalog.SecretOfAnother.With(secret.Name))
 	}
 	of := "another object"
 	if owner := metav1.GetControllerOf(secret); owner != nil && owner.Kind == "Runner" {
@@ -230,9 +224,9 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 	case apierrors.IsAlreadyExists(err): // by an earlier attempt, whose answer was lost
 		return p.readSecret(ctx)
 	case IsQuota(err):
-		return kube.Wait(v1alpha1.QuotaExceededReason, refusalRetry, "creating the Secret of its registration: %w", err)
+		return kube.Wait(refusalRetry, catalog.SecretQuota.With().Wrap(err))
 	case kube.IsRefused(err):
-		return kube.Wait(v1alpha1.SecretRefusedReason, refusalRetry, "creating the Secret of its registration: %w", err)
+		return kube.Wait(refusalRetry, catalog.RegistrationSecretRefused.With().Wrap(err))
 	case err != nil:
 		return fmt.Errorf("creating the Secret of its registration: %w", err)
 	case p.runner.Persists():
@@ -311,13 +305,13 @@ func (p pass) githubOutcome(err error) error {
 	switch {
 	case away:
 		p.memory.refused++
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(min(after, awayLook), backoff(p.memory.refused)), "%w", github.Summarize(err))
+		return kube.Wait(max(min(after, awayLook), backoff(p.memory.refused)), connections.Unavailable(err))
 	case github.IsUnauthorized(err):
-		return kube.Wait(v1alpha1.CredentialsRefusedReason, rightsRetry, "%s", github.Summary(err))
+		return kube.Wait(rightsRetry, catalog.CredentialsRefused.With().Wrap(github.Summarize(err)))
 	case github.IsForbidden(err):
-		return kube.Wait(v1alpha1.PermissionMissingReason, rightsRetry, "%s", github.Summary(err))
+		return kube.Wait(rightsRetry, catalog.PermissionMissing.With().Wrap(github.Summarize(err)))
 	case github.IsRunnerGroupNotFound(err):
-		return kube.Wait(v1alpha1.RunnerGroupNotFoundReason, rightsRetry, "%s", github.Summary(err))
+		return kube.Wait(rightsRetry, catalog.RunnerGroupNotFound.With().Wrap(github.Summarize(err)))
 	}
 	return answerError{github.Summary(err)} // without the ids of the request: a message that is new each time would be written
 }

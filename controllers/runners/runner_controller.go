@@ -26,6 +26,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -342,7 +343,7 @@ func (e *conflictError) Error() string { return e.message }
 
 // causeOf names what keeps a runner from being registered or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
-	if kube.IsProgress(startErr) || errors.As(startErr, new(forgedError)) {
+	if kube.IsProgress(startErr) || kube.Has(startErr, catalog.RunnerForged) {
 		return "" // nothing is amiss, or with nobody but who made it
 	}
 	switch kube.ReasonOf(startErr, "") {
@@ -376,9 +377,9 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	case startErr != nil:
 		return startErr
 	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // whose pod is to be seen by then
-		return kube.Progress(podShown, "%s: %s", state.State, state.Reason)
+		return kube.Progress(podShown, catalog.RunnerDoubted.With(state.State, state.Reason))
 	case state.State == v1alpha1.RunnerPending:
-		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), "%s: %s", state.State, state.Reason)
+		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), catalog.RunnerDoubted.With(state.State, state.Reason))
 	case state.State != v1alpha1.RunnerFinished || state.Settling:
 		return nil
 	}
@@ -437,7 +438,7 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 	}
 	err = c.Delete(ctx, r.DeepCopy(), only)
 	if kube.IsRefused(err) {
-		return false, kube.Wait(v1alpha1.DeletionRefusedReason, wait.Jitter(EndRetry, 1), "ending runner %s: %w", r.Name, err)
+		return false, kube.Wait(wait.Jitter(EndRetry, 1), catalog.EndRefused.With(r.Name).Wrap(err))
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("ending runner %s: %w", r.Name, err)
@@ -452,12 +453,17 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
-		d.Unready, d.After = string(state.State), podShown // its deletion is to be seen by then
+		d.Unready, d.After = []catalog.Cause{causeOfEnd(state.State, state.Reason)}, podShown // its deletion is to be seen by then
 	}
 	if !state.Until.IsZero() {
 		d.After = max(time.Millisecond, state.Until.Sub(p.Now()))
 	}
 	return d
+}
+
+// causeOfEnd is the cause of a runner that is Finished or Failed.
+func causeOfEnd(state v1alpha1.RunnerState, reason string) catalog.Cause {
+	return catalog.Of("Runner" + string(state)).With(reason)
 }
 
 // poolOf reads the runner's pool; nil if it is gone, or has no such runner.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -26,7 +27,7 @@ func (p pass) terminate(ctx context.Context, reason string) error {
 		return err
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
-	return kube.Progress(0, "ended %s", message)
+	return kube.Progress(0, catalog.RunnerEnding.With(message))
 }
 
 // terminationReason is why somebody asked to end the runner; empty if nobody did.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
@@ -44,8 +45,8 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.ScaleSet) (o ob
 	key, connection := client.ObjectKeyFromObject(set), connectionOf(set)
 	r.Sessions.Announce(key, 0)
 	if !r.Access.CleansUp(ctx, connection, set.Namespace) {
-		o.listening = r.closeSession(ctx, set, v1alpha1.AccessDeniedReason)
-		return o, r.orphan(ctx, set, true, r.Access.Denial(connection, set.Namespace))
+		o.listening = r.closeSession(ctx, set, catalog.SessionClosedWithoutAccess)
+		return o, r.orphan(ctx, set, true, r.Access.Denial(connection, set.Namespace).String())
 	}
 	gh, ok := r.Clients.Get(connections.Key(connection))
 	if !ok {
@@ -97,7 +98,7 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error 
 		}
 	}
 	if working+ending > 0 {
-		return kube.Wait(v1alpha1.DrainingReason, drainRetry, "%s", wording.Leaving(set.DeletionTimestamp.Time, working, ending))
+		return kube.Wait(drainRetry, catalog.RunnersLeaving.With(wording.Leaving(set.DeletionTimestamp.Time, working, ending)))
 	}
 	return nil
 }
@@ -141,14 +142,14 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 		left(corev1.EventTypeWarning, "it is held by "+session.Owner)
 		return nil
 	case github.IsNotFound(session.Err) && r.Now().Sub(session.Since) < goneAfter:
-		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "GitHub does not know scale set %d; Corral asks again", id)
+		return kube.Wait(connectionRetry, catalog.ScaleSetUnknown.With(id))
 	case github.IsNotFound(session.Err):
 		return nil
 	case isRefused(session.Err) && r.Now().Sub(set.DeletionTimestamp.Time) >= orphanAfter:
 		r.abandon(set, id, session.Message)
 		return nil
 	case session.State != scaleset.Listening:
-		return kube.Wait(v1alpha1.DrainingReason, connectionRetry, "deleting needs the session: %s", session.State)
+		return kube.Wait(connectionRetry, catalog.SessionNeeded.With(session.State))
 	}
 	r.stop(ctx, set)
 	if err := gh.Delete(ctx, id); err != nil {
@@ -166,7 +167,7 @@ func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.ScaleSet, gone bo
 		return connections.NotReady(ctx, r.Client, connectionOf(set))
 	}
 	if set.Status.ID != 0 && r.Now().Sub(set.DeletionTimestamp.Time) < orphanAfter {
-		return kube.Wait(v1alpha1.ConnectionNotReadyReason, connectionRetry, "deleting the scale set needs GitHubConnection %q", set.Spec.ConnectionRef.Name)
+		return kube.Wait(connectionRetry, catalog.DeletionNeedsConnection.With(set.Spec.ConnectionRef.Name))
 	}
 	if set.Status.ID != 0 {
 		r.abandon(set, set.Status.ID, reason)

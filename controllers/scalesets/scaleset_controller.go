@@ -29,6 +29,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/controllers/runners"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
@@ -93,10 +94,10 @@ type verification struct {
 
 // observation is what one pass learns of a scale set, as far as it comes: what is nil stays in the status as it was.
 type observation struct {
-	remote    *scaleset.Set     // as GitHub has it, now or when it was last asked
-	listening *metav1.Condition // how the session stands
-	session   *string           // its id while it is open, "" while it is another's
-	labels    *metav1.Condition // whether GitHub took all labels
+	remote    *scaleset.Set // as GitHub has it, now or when it was last asked
+	listening *kube.State   // how the session stands
+	session   *string       // its id while it is open, "" while it is another's
+	labels    *kube.State   // whether GitHub took all labels
 }
 
 // Reconcile keeps one scale set as its record wants it:
@@ -148,14 +149,14 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 	gh, err := r.connect(ctx, set)
 	if err != nil {
 		if kube.ReasonOf(err, "") == v1alpha1.AccessDeniedReason {
-			o.listening = r.closeSession(ctx, set, v1alpha1.AccessDeniedReason)
+			o.listening = r.closeSession(ctx, set, catalog.SessionClosedWithoutAccess)
 		}
 		return o, err
 	}
 	remote, err := r.exist(ctx, gh, set)
 	if err != nil {
 		if kube.ReasonOf(err, "") == v1alpha1.OwnedElsewhereReason {
-			o.listening = r.closeSession(ctx, set, v1alpha1.OwnedElsewhereReason)
+			o.listening = r.closeSession(ctx, set, catalog.SessionClosedForOwner)
 			r.Sessions.lose(client.ObjectKeyFromObject(set))
 		}
 		return o, err
@@ -188,17 +189,14 @@ func project(set *v1alpha1.ScaleSet, o observation) {
 	if o.session != nil {
 		set.Status.SessionID = *o.session
 	}
-	for _, c := range []*metav1.Condition{o.listening, o.labels} {
-		if c != nil {
-			conditions.Set(set, c)
-		}
-	}
+	o.listening.SetOn(set)
+	o.labels.SetOn(set)
 }
 
 // connect finds the connection's client.
 func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.ScaleSet) (*scaleset.Client, error) {
 	if r.isForged(set) {
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.poolUID is that of a pool of another namespace")
+		return nil, kube.Stall(catalog.PoolOfAnotherNamespace.With())
 	}
 	key := connectionOf(set)
 	if err := r.Access.Check(ctx, key, set.Namespace); err != nil {
@@ -233,7 +231,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v
 	if err != nil || !had {
 		return err
 	}
-	return kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is that of a RunnerPool of another namespace of this cluster; choose another spec.scaleSetName", set.Spec.Name)
+	return kube.Stall(catalog.ScaleSetOfAnotherNamespace.With(set.Spec.Name))
 }
 
 // claim returns how strong the claim of a record to a scale set is. The seal of a session shows that the pool had it. The name is what the pool
@@ -290,9 +288,9 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 
 // closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
 // stays, for consent may come back.
-func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.ScaleSet, reason string) *metav1.Condition {
+func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.ScaleSet, row *catalog.Row) *kube.State {
 	r.stop(ctx, set)
-	return conditions.FalseCondition(v1alpha1.ListeningCondition, reason, "the session was closed")
+	return kube.NewState(v1alpha1.ListeningCondition, metav1.ConditionFalse, row.With())
 }
 
 // stop ends the session, if there is one.
@@ -347,8 +345,7 @@ func (r *Reconciler) verify(set *v1alpha1.ScaleSet, remote *scaleset.Set, asked 
 func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (int64, error) {
 	id, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
-		return 0, kube.Stall(v1alpha1.RunnerGroupNotFoundReason,
-			"runner group %q is not there, or GitHubConnection %q may not see it: create it on GitHub, or correct spec.runnerGroup", set.Spec.RunnerGroup, set.Spec.ConnectionRef.Name)
+		return 0, kube.Stall(catalog.RunnerGroupMissing.With(set.Spec.RunnerGroup, set.Spec.ConnectionRef.Name))
 	}
 	return id, outcome(err)
 }
@@ -372,28 +369,30 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleS
 
 // listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
 // names who holds a session that is another's; of one that is refused, the pool.
-func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now time.Time) (*metav1.Condition, error) {
+func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now time.Time) (*kube.State, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
 	case scaleset.Listening:
-		return conditions.TrueCondition(condition, v1alpha1.SucceededReason, "session open"), nil
+		return &kube.State{Condition: *conditions.TrueCondition(condition, v1alpha1.SucceededReason, "session open")}, nil
 	case scaleset.OwnedElsewhere:
-		err := kube.Stall(v1alpha1.OwnedElsewhereReason, "the scale set %q is held by %s; choose another spec.scaleSetName or end the other", name, owner)
-		return conditions.FalseCondition(condition, v1alpha1.OwnedElsewhereReason, "%s", err), err
+		err := kube.Stall(catalog.ScaleSetHeld.With(name, owner))
+		return kube.NewState(condition, metav1.ConditionFalse, kube.CausesOf(err)...), err
 	case scaleset.Refused:
 		err := refused(name, s, owner, now)
-		return conditions.FalseCondition(condition, kube.ReasonOf(err, ""), "%s", err), err
+		return kube.NewState(condition, metav1.ConditionFalse, kube.CausesOf(err)...), err
 	}
-	opening := conditions.UnknownCondition(condition, v1alpha1.ProgressingReason, "opening a session")
+	opening := kube.NewState(condition, metav1.ConditionUnknown, catalog.SessionOpening.With())
 	if s.Err != nil {
-		reason := kube.ReasonOf(outcome(s.Err), v1alpha1.GitHubUnavailableReason)
-		return conditions.FalseCondition(condition, reason, "%s", github.Summarize(s.Err)),
-			kube.Wait(reason, connectionRetry, "listening: %w", github.Summarize(s.Err))
+		failed := catalog.GitHubUnavailable.With().Wrap(github.Summarize(s.Err))
+		if err := outcome(s.Err); kube.ReasonOf(err, "") != "" {
+			failed = kube.CausesOf(err)[0]
+		}
+		return kube.NewState(condition, metav1.ConditionFalse, failed), kube.Wait(connectionRetry, failed, catalog.Listening.With())
 	}
 	if isSaid {
 		opening = nil
 	}
-	return opening, kube.Starting(connectionRetry, "opening a session")
+	return opening, kube.Starting(connectionRetry, catalog.SessionOpening.With())
 }
 
 // copied is how long a session in the way is taken for an earlier one: that has surely expired by then.
@@ -403,26 +402,23 @@ const copied = 2 * scaleset.SessionLife
 func refused(name string, s scaleset.Snapshot, owner string, now time.Time) error {
 	switch {
 	case now.Sub(s.Since) > copied:
-		return kube.Stall(v1alpha1.OwnedElsewhereReason,
-			"the scale set %q is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id", name)
+		return kube.Stall(catalog.ScaleSetHeldByTwin.With(name))
 	case s.Owner != owner:
-		return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "a session that this process doesn't know has not expired yet; no runner is started until it has, 92 s after its last poll as a rule")
+		return kube.Wait(connectionRetry, catalog.SessionOfFormerPool.With())
 	}
-	return kube.Wait(v1alpha1.SessionRefusedReason, connectionRetry, "an earlier session of this pool has not expired yet; jobs are served meanwhile")
+	return kube.Wait(connectionRetry, catalog.SessionUnexpired.With())
 }
 
 // labelsAccepted says whether GitHub kept all labels.
-func labelsAccepted(kept, want []string) *metav1.Condition {
+func labelsAccepted(kept, want []string) *kube.State {
 	if sameLabels(kept, want) {
-		return conditions.TrueCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want, ", "))
+		return &kube.State{Condition: *conditions.TrueCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want, ", "))}
 	}
+	row := catalog.GroupLabelsDropped
 	if slices.ContainsFunc(kept, func(l string) bool { return !containsFold(want, l) }) {
-		return conditions.FalseCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsKeptReason,
-			"GitHub keeps %s although %s were asked for: jobs find this pool by the former only; delete the pool and declare it again, or let another name have the new ones",
-			strings.Join(kept, ", "), strings.Join(want, ", "))
+		row = catalog.FormerLabelsKept
 	}
-	return conditions.FalseCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.LabelsDroppedReason,
-		"GitHub kept %s of %s: servers before 3.21 take one label; jobs find this pool by those only", strings.Join(kept, ", "), strings.Join(want, ", "))
+	return kube.NewState(v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, row.With(strings.Join(kept, ", "), strings.Join(want, ", ")))
 }
 
 // ensureSession runs the session, and returns how it stands.
@@ -582,13 +578,13 @@ func normalLabels(labels []string) []string {
 // refusals stall until somebody changes something.
 func outcome(err error) error {
 	if after, away := github.ComeBack(err); away {
-		return kube.Wait(v1alpha1.GitHubUnavailableReason, max(after, connectionRetry), "%w", github.Summarize(err))
+		return kube.Wait(max(after, connectionRetry), connections.Unavailable(err))
 	}
 	switch {
 	case github.IsUnauthorized(err):
-		return kube.Stall(v1alpha1.CredentialsRefusedReason, "%s", github.Summary(err))
+		return kube.Stall(catalog.CredentialsRefused.With().Wrap(github.Summarize(err)))
 	case github.IsForbidden(err):
-		return kube.Stall(v1alpha1.PermissionMissingReason, "%s", github.Summary(err))
+		return kube.Stall(catalog.PermissionMissing.With().Wrap(github.Summarize(err)))
 	case err != nil:
 		return errors.New(github.Summary(err)) // without the request's ids: the same message each time
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
@@ -39,7 +40,7 @@ const stillNeeded = 30 * time.Second
 // apply applies the objects of a plan, and returns those that were: connections, policies, what gives rights, and once policies are in
 // force, pools. One that can't be applied keeps only the pools from it that need it, but nothing is pruned then.
 func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id, err error) {
-	failed, unruled, withheld := failures{said: slices.Clone(plan.refused)}, plan.unruled, plan.withheld.Clone()
+	failed, unruled, withheld := failures{said: slices.Clone(plan.refused), held: plan.contested}, plan.unruled, plan.withheld.Clone()
 	for n, o := range plan.apply {
 		i := idOf(o)
 		if i.kind == poolKind && (n == 0 || idOf(plan.apply[n-1]).kind != poolKind) {
@@ -77,6 +78,7 @@ type failures struct {
 	transient bool  // some may go well without a change
 	applied   int   // others
 	unruled   bool  // pools were left out for want of policies
+	held      bool  // another source has one of them
 }
 
 func (f *failures) add(o compile.Object, err error, isDenied bool) {
@@ -93,11 +95,13 @@ func (p *pass) failed(all failures, revision string) error {
 	case len(all.said) == 0:
 		return nil
 	case all.denied != nil:
-		return kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "%s\n%s", all.message(revision), p.actor.advice(all.denied.Error()))
+		return kube.Wait(p.rightsRetry(), catalog.RoleNeeded.With(all.problems()), all.others(revision), p.actor.advice(all.denied))
 	case all.transient:
-		return kube.Wait(v1alpha1.ApplyFailedReason, p.retryAfter(), "%s", all.message(revision))
+		return kube.Wait(p.retryAfter(), catalog.ObjectsRefused.With(all.problems()), all.others(revision))
+	case all.held:
+		return kube.Stall(catalog.ObjectHeld.With(all.problems()), all.others(revision))
 	}
-	return kube.Stall(v1alpha1.ApplyFailedReason, "%s", all.message(revision))
+	return kube.Stall(catalog.ObjectsRefusedForGood.With(all.problems()), all.others(revision))
 }
 
 // awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.
@@ -114,13 +118,13 @@ func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) er
 		}
 		isLoaded := conditions.IsReady(policy) || conditions.IsStalled(policy)
 		if policy.Status.ObservedGeneration != policy.Generation || !isLoaded {
-			return kube.Progress(policyWait, "%s of revision %s is being loaded", i, rev.name)
+			return kube.Progress(policyWait, catalog.PolicyLoading.With(i, rev.name))
 		}
 	}
 	if !hasPolicies || !conditions.IsUnknown(p.source, v1alpha1.ReadyCondition) {
 		return nil
 	}
-	return p.attempt.Progress(ctx, "Applying the pools of revision "+rev.name)
+	return p.attempt.Progress(ctx, catalog.Applying.With(rev.name))
 }
 
 // applyOne applies an object. The API server writes nothing when nothing changes.
@@ -168,20 +172,24 @@ func isPermanent(err error) bool {
 	return kube.IsRefused(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// message says what failed, and what became of the rest.
-func (all *failures) message(revision string) string {
+// problems lists what failed.
+func (all *failures) problems() string {
 	shown := slices.Clone(all.said[:min(len(all.said), maxMessageDiagnostics)])
 	if rest := len(all.said) - len(shown); rest > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", rest))
 	}
-	others := fmt.Sprintf("The other objects of revision %s were applied", revision)
+	return strings.Join(shown, "\n")
+}
+
+// others reports what became of the rest.
+func (all *failures) others(revision string) catalog.Cause {
 	switch {
 	case all.applied == 0:
-		others = fmt.Sprintf("Nothing of revision %s was applied", revision)
+		return catalog.NoneApplied.With(revision)
 	case all.unruled:
-		others = fmt.Sprintf("No pool of revision %s was applied, for want of its policies", revision)
+		return catalog.PoolsWithheld.With(revision)
 	}
-	return strings.Join(append(shown, others), "\n") + "; nothing was pruned"
+	return catalog.OthersApplied.With(revision)
 }
 
 // prune deletes what left the source, and returns what it deleted, and what waits for the runners that need it: connections, to
@@ -214,9 +222,9 @@ func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waitin
 		gone = append(gone, i)
 	}
 	if denied != nil {
-		err = kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "pruning: %s\n%s", strings.Join(failures, "; "), p.actor.advice(denied.Error()))
+		err = kube.Wait(p.rightsRetry(), catalog.PruneRightMissing.With(strings.Join(failures, "; ")), p.actor.advice(denied))
 	} else if len(failures) > 0 {
-		err = kube.Wait(v1alpha1.PruneFailedReason, p.retryAfter(), "pruning: %s", strings.Join(failures, "; "))
+		err = kube.Wait(p.retryAfter(), catalog.PruningFailed.With(strings.Join(failures, "; ")))
 	}
 	return gone, waiting, err
 }

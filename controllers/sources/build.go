@@ -4,6 +4,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
@@ -137,7 +139,7 @@ func (p *pass) build(ctx context.Context, rev revision) (built, error) {
 		}
 	}
 	if diagnostics := b.result.Diagnostics; len(diagnostics) > 0 {
-		return b, kube.Stall(v1alpha1.BuildFailedReason, "%s\n%s", wording.Lines(diagnostics, maxMessageDiagnostics, compile.Format), inForce(p.source, b.revision.name))
+		return b, kube.Stall(invalid(diagnostics), inForce(p.source, b.revision.name))
 	}
 	return b, nil
 }
@@ -145,7 +147,7 @@ func (p *pass) build(ctx context.Context, rev revision) (built, error) {
 func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, error) {
 	last := p.source.Status.LastAttemptedRevision
 	if resolved.name != last || p.source.Generation != p.source.Status.ObservedGeneration {
-		if err := p.attempt.Progress(ctx, "Fetching and compiling revision "+resolved.name); err != nil {
+		if err := p.attempt.Progress(ctx, catalog.Building.With(resolved.name)); err != nil {
 			return built{revision: resolved}, err
 		}
 	}
@@ -175,7 +177,7 @@ func (p *pass) compile(ctx context.Context, rev revision, files fs.FS) (compile.
 		return compile.Result{}, ctx.Err()
 	}
 	if err != nil {
-		return compile.Result{}, kube.Wait(v1alpha1.BuildFailedReason, p.retryAfter(), "compiling revision %s: %w", rev.name, err)
+		return compile.Result{}, kube.Wait(p.retryAfter(), catalog.CompilerFailed.With(rev.name).Wrap(err))
 	}
 	timer.ObserveDuration()
 	p.compiled.add(p.source.Namespace, cacheKeyOf(p.source, rev), result)
@@ -213,7 +215,7 @@ func (p *pass) fetchFailed(ctx context.Context, rev revision, err error) error {
 	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(p.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
 		return errBusy // what was said last still holds
 	case errors.Is(err, errLate):
-		return kube.Wait(v1alpha1.ArtifactFailedReason, p.jitter(busyRetry), "fetching %s: %w; it is asked again in turn", location(p.source), err)
+		return kube.Wait(p.jitter(busyRetry), catalog.FetchLate.With(location(p.source)).Wrap(err))
 	case rev.artifact != nil:
 		return p.artifactRefused(rev, err)
 	}
@@ -222,16 +224,37 @@ func (p *pass) fetchFailed(ctx context.Context, rev revision, err error) error {
 
 func (p *pass) repositoryRefused(rev revision, err error) error {
 	switch {
+	case errors.Is(err, gitsource.ErrUnknownSigner):
+		return kube.Stall(catalog.SignerUnknown.With().Wrap(err), inForce(p.source, rev.name))
 	case errors.Is(err, gitsource.ErrUnsigned):
-		return kube.Stall(v1alpha1.VerificationFailedReason, "%w\n%s", err, inForce(p.source, rev.name))
+		return kube.Stall(catalog.RevisionUnsigned.With().Wrap(err), inForce(p.source, rev.name))
 	case errors.Is(err, gitsource.ErrNotAllowed):
-		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git: %w", err)
+		return kube.Stall(catalog.GitNotAllowed.With().Wrap(err))
 	case errors.Is(err, gitsource.ErrTooLarge), errors.Is(err, gitsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", location(p.source), err, inForce(p.source, rev.name))
+		return kube.Stall(catalog.RepositoryRefused.With(location(p.source)).Wrap(err), inForce(p.source, rev.name))
 	case errors.Is(err, gitsource.ErrTimeout):
 		err = fmt.Errorf("%w (spec.timeout is %s)", err, p.source.Spec.GetTimeout())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, p.retryAfter(), "fetching %s: %w", location(p.source), err)
+	return kube.Wait(p.retryAfter(), unfetched(p.source, err).With(location(p.source)).Wrap(err))
+}
+
+// unfetched returns what keeps a repository from being fetched for now.
+func unfetched(source *v1alpha1.PoolSource, err error) *catalog.Row {
+	switch {
+	case errors.Is(err, gitsource.ErrTimeout):
+		return catalog.ServerUnanswered
+	case errors.Is(err, gitsource.ErrNotFound), errors.Is(err, gitsource.ErrRefNotFound):
+		return catalog.RepositoryUnavailable
+	case errors.Is(err, gitsource.ErrUntrusted) && isSSH(source):
+		return catalog.HostKeyUnknown
+	}
+	return catalog.FetchFailed
+}
+
+// invalid is the cause of definitions that do not compile.
+func invalid(diagnostics []v1alpha1.Diagnostic) catalog.Cause {
+	row := catalog.Of(cmp.Or(diagnostics[0].Code, catalog.DefinitionsInvalid.Code))
+	return row.With(wording.Lines(diagnostics, maxMessageDiagnostics, compile.Format))
 }
 
 // location names where the files come from.
@@ -255,18 +278,18 @@ func cacheKeyOf(source *v1alpha1.PoolSource, rev revision) cacheKey {
 	return key
 }
 
-// inForce ends the message of a refusal: what holds now.
-func inForce(source *v1alpha1.PoolSource, revision string) string {
+// inForce is what holds now that a revision is refused.
+func inForce(source *v1alpha1.PoolSource, revision string) catalog.Cause {
 	last := source.Status.LastAppliedRevision
 	switch {
 	case revision == "" && last == "":
-		return "Nothing was applied"
+		return catalog.NothingApplied.With()
 	case revision == "":
-		return "What was applied before stays in force"
+		return catalog.AppliedStays.With()
 	case last == revision:
-		return fmt.Sprintf("What was applied of revision %s stays in force", last)
+		return catalog.RevisionStays.With(last)
 	case last != "":
-		return fmt.Sprintf("Nothing of revision %s was applied; %s stays in force", revision, last)
+		return catalog.OtherRevisionStays.With(revision, last)
 	}
-	return fmt.Sprintf("Nothing of revision %s was applied", revision)
+	return catalog.NothingOfRevisionApplied.With(revision)
 }

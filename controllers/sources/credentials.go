@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -25,6 +26,9 @@ const (
 	knownHostsKey  = "known_hosts"
 )
 
+// isSSH reports whether the source's repository is read by ssh.
+func isSSH(source *v1alpha1.PoolSource) bool { return strings.HasPrefix(source.Spec.Git.URL, "ssh://") }
+
 // credentials reads what the Git server asks for and is known by. Only spec.git has any.
 func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	git := p.source.Spec.Git
@@ -32,11 +36,10 @@ func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	if err != nil {
 		return gitsource.Auth{}, err
 	}
-	overSSH := strings.HasPrefix(git.URL, "ssh://")
+	overSSH := isSSH(p.source)
 	if git.SecretRef == nil {
 		if overSSH {
-			return gitsource.Auth{}, kube.Stall(v1alpha1.InvalidSpecReason,
-				"spec.git.secretRef: ssh:// needs a Secret with the keys %s and %s", identityKey, knownHostsKey)
+			return gitsource.Auth{}, kube.Stall(catalog.GitSecretNeeded.With(identityKey, knownHostsKey))
 		}
 		return gitsource.Auth{Proxy: proxy}, nil
 	}
@@ -45,7 +48,7 @@ func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 		return gitsource.Auth{}, err
 	}
 	if wants := missing(data, overSSH); wants != "" {
-		return gitsource.Auth{}, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s %s", git.SecretRef.Name, wants)
+		return gitsource.Auth{}, kube.Wait(p.retryAfter(), catalog.GitSecretIncomplete.With(git.SecretRef.Name, wants))
 	}
 	return gitsource.Auth{
 		Username:    string(data[v1alpha1.UsernameKey]),
@@ -65,7 +68,7 @@ func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 		return nil, nil
 	}
 	if !strings.HasPrefix(git.URL, "http") {
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.git.proxySecretRef: a proxy is for https:// alone")
+		return nil, kube.Stall(catalog.GitProxyForHTTPS.With())
 	}
 	data, err := p.secret(ctx, git.ProxySecretRef.Name)
 	if err != nil {
@@ -73,7 +76,7 @@ func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 	}
 	proxy, err := url.Parse(strings.TrimSpace(string(data[v1alpha1.AddressKey])))
 	if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
-		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s: the key %s is no URL of a proxy, as http://HOST:PORT", git.ProxySecretRef.Name, v1alpha1.AddressKey)
+		return nil, kube.Wait(p.retryAfter(), catalog.GitProxyInvalid.With(git.ProxySecretRef.Name, v1alpha1.AddressKey))
 	}
 	if user := string(data[v1alpha1.UsernameKey]); user != "" {
 		proxy.User = url.UserPassword(user, string(data[v1alpha1.PasswordKey]))
@@ -111,7 +114,7 @@ func (p *pass) verification(ctx context.Context) (*gitsource.Verification, error
 	}
 	signers, err := gitsource.ParseSigners(data)
 	if err != nil {
-		return nil, kube.Stall(v1alpha1.InvalidSpecReason, "spec.git.verify: Secret %s: %w", verify.SecretRef.Name, err)
+		return nil, kube.Stall(catalog.GitVerifyKeysInvalid.With(verify.SecretRef.Name).Wrap(err))
 	}
 	mode := verify.GetMode()
 	return &gitsource.Verification{
@@ -126,7 +129,7 @@ func (p *pass) secret(ctx context.Context, name string) (map[string][]byte, erro
 	secret := &corev1.Secret{}
 	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.source.Namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, kube.Wait(v1alpha1.CredentialsMissingReason, p.retryAfter(), "Secret %s is not there", name)
+		return nil, kube.Wait(p.retryAfter(), catalog.GitSecretMissing.With(name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", name, err)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -54,8 +55,7 @@ func (p *pass) sameNamespace(field, namespace string) error {
 	if namespace == "" || namespace == p.source.Namespace {
 		return nil
 	}
-	return kube.Stall(v1alpha1.AccessDeniedReason,
-		"%s names namespace %s: this controller allows references within a namespace only (--no-cross-namespace-refs)", field, namespace)
+	return kube.Stall(catalog.CrossNamespace.With(field, namespace))
 }
 
 // depend waits until what spec.dependsOn names is ready.
@@ -63,50 +63,48 @@ func (p *pass) depend(ctx context.Context, revision string) error {
 	for i, dependency := range p.source.Spec.DependsOn {
 		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, p.source), Name: dependency.Name}
 		if key == client.ObjectKeyFromObject(p.source) {
-			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn[%d] names the source itself", i)
+			return kube.Stall(catalog.DependsOnItself.With(i))
 		}
 		on := &v1alpha1.PoolSource{}
 		err := p.Live.Get(ctx, key, on)
 		if apierrors.IsNotFound(err) {
-			return p.dependencyNotReady("PoolSource %s is not there", key)
+			return kube.Wait(p.dependencyRetry(), catalog.DependencyMissing.With(key))
 		}
 		if err != nil {
 			return fmt.Errorf("reading PoolSource %s: %w", key, err)
 		}
-		why, passes := p.unready(revision, on)
-		if why == "" || passes && p.isSettled(revision) {
+		why, passes := p.unready(revision, key, on)
+		why = why.About("PoolSource", key.Namespace, key.Name)
+		if why.Code == "" || passes && p.isSettled(revision) {
 			continue
 		}
 		if circle := p.circle(ctx, on); circle != "" {
-			return kube.Stall(v1alpha1.DependencyNotReadyReason, "spec.dependsOn goes in a circle: %s", circle)
+			return kube.Stall(catalog.DependencyCircle.With(circle))
 		}
 		if passes {
-			return kube.Progress(p.dependencyRetry(), "PoolSource %s %s", key, why)
+			return kube.Progress(p.dependencyRetry(), why)
 		}
-		return p.dependencyNotReady("PoolSource %s %s", key, why)
+		return kube.Wait(p.dependencyRetry(), why)
 	}
 	return nil
-}
-
-func (p *pass) dependencyNotReady(format string, args ...any) error {
-	return kube.Wait(v1alpha1.DependencyNotReadyReason, p.dependencyRetry(), format, args...)
 }
 
 func (p *pass) dependencyRetry() time.Duration {
 	return min(p.retryAfter(), p.jitter(dependencyRetry))
 }
 
-// unready says what is missing of a dependency; it is empty if nothing is. It passes by itself if the dependency is on its way.
-func (p *pass) unready(revision string, on *v1alpha1.PoolSource) (why string, passes bool) {
+// unready returns what is missing of a dependency; the zero value if nothing is. It passes by itself if the dependency is on its way.
+func (p *pass) unready(revision string, key types.NamespacedName, on *v1alpha1.PoolSource) (why catalog.Cause, passes bool) {
 	switch {
 	case on.Status.ObservedGeneration != on.Generation:
-		return "has changed and was not looked at since", true
+		return catalog.DependencyChanged.With(key), true
 	case !conditions.IsReady(on):
-		return "is not ready: " + wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition)), conditions.IsUnknown(on, v1alpha1.ReadyCondition)
+		said := wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition))
+		return catalog.DependencyUnready.With(key).Detailed(said), conditions.IsUnknown(on, v1alpha1.ReadyCondition)
 	case p.isTwin(on) && on.Status.LastAppliedRevision != revision:
-		return fmt.Sprintf("comes from the same place and has not applied revision %s yet", revision), true
+		return catalog.DependencyBehind.With(key, revision), true
 	}
-	return "", false
+	return why, false
 }
 
 // isSettled reports whether the revision is applied already: that a dependency goes on is no reason to look unready.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
@@ -93,13 +95,13 @@ func (p *pass) resolveArtifact(ctx context.Context) (revision, error) {
 	}
 	artifact := object.GetArtifact()
 	if artifact == nil {
-		return revision{}, p.artifactMissing("%s has no artifact yet%s", from, causeOf(object))
+		return revision{}, p.artifactMissing(causeOf(from, object))
 	}
 	if artifact.Revision == "" || len(artifact.Revision) > maxRevision {
-		return revision{}, kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision of %d bytes, and 1 to %d are taken", from, len(artifact.Revision), maxRevision)
+		return revision{}, kube.Stall(catalog.ArtifactRevisionLength.With(from, len(artifact.Revision), maxRevision))
 	}
 	if strings.ContainsFunc(artifact.Revision, func(r rune) bool { return !unicode.IsGraphic(r) }) {
-		return revision{}, kube.Stall(v1alpha1.ArtifactFailedReason, "the artifact of %s has a revision with characters that can't be shown: %q", from, artifact.Revision)
+		return revision{}, kube.Stall(catalog.ArtifactRevisionInvalid.With(from, strconv.Quote(artifact.Revision)))
 	}
 	return revision{name: artifact.Revision, artifact: artifact}, nil
 }
@@ -111,9 +113,9 @@ func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) 
 	switch {
 	case apimeta.IsNoMatchError(err):
 		p.flux.want(from.kind)
-		return nil, p.artifactMissing("the kind %s of %s is not installed; it is waited for", from.kind, sourcev1.GroupVersion.Group)
+		return nil, p.artifactMissing(catalog.FluxKindMissing.With(from.kind, sourcev1.GroupVersion.Group))
 	case apierrors.IsForbidden(err):
-		return nil, p.artifactMissing("the controller may not read %s: %w; the chart grants it with flux.enabled", from, err)
+		return nil, p.artifactMissing(catalog.FluxForbidden.With(from).Wrap(err))
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading %s: %w", from, err)
 	}
@@ -121,23 +123,23 @@ func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) 
 		return nil, fmt.Errorf("watching %s: %w", from.kind, watched)
 	}
 	if err != nil {
-		return nil, p.artifactMissing("%s is not there", from)
+		return nil, p.artifactMissing(catalog.FluxSourceMissing.With(from))
 	}
 	return object, nil
 }
 
 // artifactMissing waits for an artifact. A watch reports it; the time is for controllers that may not watch.
-func (p *pass) artifactMissing(format string, args ...any) error {
-	return kube.Wait(v1alpha1.ArtifactFailedReason, p.retryAfter(), format, args...)
+func (p *pass) artifactMissing(why catalog.Cause) error {
+	return kube.Wait(p.retryAfter(), why)
 }
 
-// causeOf says what Flux says about a source that isn't ready.
-func causeOf(object fluxSource) string {
-	ready := conditions.Get(object, meta.ReadyCondition)
-	if ready == nil || ready.Message == "" {
-		return ""
+// causeOf is the cause of a Flux source that has no artifact, with what Flux reports about it.
+func causeOf(from origin, object fluxSource) catalog.Cause {
+	why := catalog.ArtifactMissing.With(from)
+	if ready := conditions.Get(object, meta.ReadyCondition); ready != nil && ready.Message != "" {
+		why = why.Detailed(fmt.Sprintf("%s: %s", ready.Reason, wording.Truncate(ready.Message, maxCause)))
 	}
-	return fmt.Sprintf(": %s: %s", ready.Reason, wording.Truncate(ready.Message, maxCause))
+	return why
 }
 
 // fetchArtifact reads the artifact that was resolved.
@@ -169,13 +171,13 @@ func (p *pass) isReplaced(ctx context.Context, url string) bool {
 func (p *pass) artifactRefused(rev revision, err error) error {
 	switch {
 	case errors.Is(err, fluxsource.ErrTooLarge), errors.Is(err, fluxsource.ErrUnusable):
-		return kube.Stall(v1alpha1.ArtifactFailedReason, "fetching %s: %w\n%s", location(p.source), err, inForce(p.source, rev.name))
+		return kube.Stall(catalog.RepositoryRefused.With(location(p.source)).Wrap(err), inForce(p.source, rev.name))
 	case errors.Is(err, fluxsource.ErrNotFound):
-		return kube.Wait(v1alpha1.ArtifactFailedReason, p.soon(), "fetching %s: %w; source-controller makes it again or replaces it", location(p.source), err)
+		return kube.Wait(p.soon(), catalog.ArtifactReplaced.With(location(p.source)).Wrap(err))
 	case errors.Is(err, fluxsource.ErrTimeout):
 		err = fmt.Errorf("%w (spec.timeout is %s)", err, p.source.Spec.GetTimeout())
 	}
-	return kube.Wait(v1alpha1.ArtifactFailedReason, p.soon(), "fetching %s: %w", location(p.source), err)
+	return kube.Wait(p.soon(), catalog.FetchFailed.With(location(p.source)).Wrap(err))
 }
 
 // soon is the time to the next attempt at an artifact that should be there.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -78,7 +79,7 @@ func (r *Reconciler) identify(source *v1alpha1.PoolSource) (actor, error) {
 		return actor{Client: r.Client}, nil
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return actor{}, kube.Stall(v1alpha1.InvalidSpecReason, "%s: %q is no name of a ServiceAccount: %s", said, name, errs[0])
+		return actor{}, kube.Stall(catalog.AccountNameInvalid.With(said, name).Detailed(errs[0]))
 	}
 	account := types.NamespacedName{Namespace: source.Namespace, Name: name}
 	c, err := r.Impersonate(account)
@@ -92,12 +93,11 @@ func (a actor) isRefused(err error) bool {
 }
 
 // advice is what can be done about a refusal.
-func (a actor) advice(refused string) string {
-	if strings.Contains(refused, "cannot impersonate") {
-		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
+func (a actor) advice(refused error) catalog.Cause {
+	if strings.Contains(refused.Error(), "cannot impersonate") {
+		return catalog.ControllerMayNotImpersonate.With()
 	}
-	return fmt.Sprintf("Bind a role with this right to ServiceAccount %s, and see that it is there: kubectl get serviceaccount -n %s %s",
-		a.account, a.account.Namespace, a.account.Name)
+	return catalog.BindRole.With(a.account, a.account.Namespace, a.account.Name)
 }
 
 // refusal is the outcome of what the service account may not do.
@@ -105,7 +105,7 @@ func (p *pass) refusal(err error) error {
 	if !p.actor.isRefused(err) {
 		return err
 	}
-	return kube.Wait(v1alpha1.AccessDeniedReason, p.rightsRetry(), "%w\n%s", err, p.actor.advice(err.Error()))
+	return kube.Wait(p.rightsRetry(), catalog.RightMissing.With().Wrap(err), p.actor.advice(err))
 }
 
 // rightsRetry is the time to the next attempt after the service account was refused.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/wording"
@@ -71,6 +72,8 @@ type plan struct {
 	held    []id             // of the source before
 	pools   int              // that the revision declares
 	unruled bool             // a policy is refused
+	// contested is true if another source has an object.
+	contested bool
 	// withheld are pools that may not be applied, as what gives rights to their hooks is refused.
 	withheld sets.Set[string]
 }
@@ -99,6 +102,7 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 		}
 		if why != "" {
 			p.refused, p.unruled = append(p.refused, at(o, why)), p.unruled || i.kind == policyKind
+			p.contested = p.contested || isContested(source, holder, now)
 			p.withheld.Insert(poolNeeding(o)...)
 			continue
 		}
@@ -154,10 +158,15 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, now e
 	case i.givesRights() && !now.byAccount:
 		return "with its Role and RoleBinding it is applied only as the ServiceAccount that spec.serviceAccountName of the PoolSource names, by whose rights it is: " +
 			"name one, or name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool"
-	case holder != "" && holder != source.Name && now.sources.Has(holder):
+	case isContested(source, holder, now):
 		return fmt.Sprintf("PoolSource %q holds it; remove it there first", holder)
 	}
 	return own.Refusal(&o)
+}
+
+// isContested reports whether another source has an object.
+func isContested(source types.NamespacedName, holder string, now existing) bool {
+	return holder != "" && holder != source.Name && now.sources.Has(holder)
 }
 
 func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetName()} }
@@ -179,12 +188,12 @@ func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
 	if why == "" || allows(allowed, revision) {
 		return p, nil
 	}
-	why = "Revision " + revision + strings.TrimPrefix(why, "It")
+	annotation, word := v1alpha1.AllowPruneAnnotation, shellWord(revision)
+	causes := []catalog.Cause{catalog.PruneTooMuch.With(revision, strings.TrimPrefix(why, "It"), source.Namespace, source.Name, annotation, word)}
 	if allowed != "" {
-		why += fmt.Sprintf(". %s names %s, not this revision", v1alpha1.AllowPruneAnnotation, shellWord(wording.TruncateRunes(allowed, 100)))
+		causes = append(causes, catalog.AllowedAnother.With(annotation, shellWord(wording.TruncateRunes(allowed, 100))))
 	}
-	return p, kube.Stall(v1alpha1.PruneRefusedReason, "%s\n%s. If this is meant: kubectl annotate poolsource -n %s %s --overwrite %s=%s",
-		why, inForce(source, revision), source.Namespace, source.Name, v1alpha1.AllowPruneAnnotation, shellWord(revision))
+	return p, kube.Stall(append(causes, inForce(source, revision), catalog.AllowPrune.With(source.Namespace, source.Name, annotation, word))...)
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/@:+-]+$`)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/wording"
@@ -29,6 +31,7 @@ const maxReported = 16 << 10
 type revisionState struct {
 	revision, commit string
 	reason, message  string
+	causes           []v1alpha1.Cause
 	state            rest.CommitState
 	diagnostics      []v1alpha1.Diagnostic
 	// id identifies this outcome of this revision.
@@ -47,13 +50,13 @@ func revisionStateOf(source *v1alpha1.PoolSource) (revisionState, bool) {
 	if commit == nil || ready == nil || status.ObservedGeneration != source.Generation {
 		return revisionState{}, false
 	}
-	v := revisionState{revision: status.LastAttemptedRevision, commit: commit[1], reason: ready.Reason, message: ready.Message}
+	v := revisionState{revision: status.LastAttemptedRevision, commit: commit[1], reason: ready.Reason, message: ready.Message, causes: v1alpha1.CausesOf(status.Causes, v1alpha1.ReadyCondition)}
 	if v.state = commitStateOf(source, ready); v.state == "" {
 		return revisionState{}, false
 	}
 	message := ""
 	if v.state == rest.CommitFailure {
-		message = v.message // the same at each attempt
+		message = catalog.Identity(v.causes) // the same at each attempt
 	}
 	if v.reason == v1alpha1.BuildFailedReason {
 		v.diagnostics = status.Diagnostics
@@ -79,7 +82,9 @@ func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.Co
 		failed = rest.CommitFailure
 	}
 	// Before a revision is compiled, what failed may be of another one than that of the last attempt; or of none.
-	isOfRevision := strings.Contains(ready.Message, source.Status.LastAttemptedRevision)
+	isOfRevision := slices.ContainsFunc(v1alpha1.CausesOf(source.Status.Causes, ready.Type), func(c v1alpha1.Cause) bool {
+		return c.Parameter("revision") == source.Status.LastAttemptedRevision
+	})
 	switch ready.Reason {
 	case v1alpha1.PruneRefusedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneFailedReason:
 		return failed
@@ -106,7 +111,7 @@ func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.
 	case rest.CommitError:
 		r.Title, what = v.reason+": it is tried again", "was not applied yet, or not in full"
 	default:
-		r.Title, _, _ = strings.Cut(v.message, "\n")
+		r.Title = wording.FirstLine(v.message)
 	}
 	r.Summary = fmt.Sprintf("Revision `%s` of PoolSource `%s` %s (%s).\n\n%s", v.revision, key, what, v.reason, quoted(v.message))
 	for _, d := range v.diagnostics {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -230,16 +231,20 @@ func TestOutcomesThatGoToAndFroAreToldEverLessOften(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	revision := "main@sha1:" + commit("a")
-	status := func(ready metav1.ConditionStatus, reason, message string, stalled bool) *v1alpha1.PoolSource {
+	status := func(ready metav1.ConditionStatus, reason string, stalled bool, causes ...catalog.Cause) *v1alpha1.PoolSource {
 		s := us(onGitHub)
 		s.Status.ObservedGeneration, s.Status.LastAttemptedRevision = 1, revision
-		s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: ready, Reason: reason, Message: message}}
+		s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: ready, Reason: reason}}
+		for _, c := range causes {
+			c.Condition = v1alpha1.ReadyCondition
+			s.Status.Causes = append(s.Status.Causes, c.Cause)
+		}
 		if stalled {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: v1alpha1.StalledCondition, Status: metav1.ConditionTrue})
 		}
 		return s
 	}
-	applied := status(metav1.ConditionTrue, v1alpha1.SucceededReason, "Applied", false)
+	applied := status(metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 	applied.Status.LastAppliedRevision = revision
 	older := applied.DeepCopy()
 	older.Status.LastAppliedRevision = "main@sha1:" + commit("b")
@@ -247,7 +252,7 @@ func TestVerdicts(t *testing.T) {
 	edited.Generation = 2
 	oci := applied.DeepCopy()
 	oci.Status.LastAttemptedRevision, oci.Status.LastAppliedRevision = "v1@sha256:"+commit("a"), "v1@sha256:"+commit("a")
-	not := "Nothing of revision " + revision + " was applied"
+	not := catalog.NothingOfRevisionApplied.With(revision)
 	for name, tc := range map[string]struct {
 		source *v1alpha1.PoolSource
 		want   rest.CommitState
@@ -257,20 +262,20 @@ func TestVerdicts(t *testing.T) {
 		"another is applied":                 {older, ""},
 		"no commit":                          {oci, ""},
 		"nothing known":                      {us(onGitHub), ""},
-		"under way":                          {status(metav1.ConditionUnknown, v1alpha1.ProgressingReason, "", false), ""},
-		"broken":                             {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "pools.cue:1\n"+not, true), rest.CommitFailure},
-		"the compiler could not be run":      {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "compiling revision "+revision, false), rest.CommitError},
-		"the same of a later revision":       {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, "compiling revision main@sha1:"+commit("c"), false), ""},
-		"not signed":                         {status(metav1.ConditionFalse, v1alpha1.VerificationFailedReason, "nobody\n"+not, true), rest.CommitFailure},
-		"too large":                          {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "too large\n"+not, true), rest.CommitFailure},
-		"too large before it has a revision": {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "too large", true), ""},
-		"a server that is away":              {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, "timed out "+revision, false), ""},
-		"too many pools would go":            {status(metav1.ConditionFalse, v1alpha1.PruneRefusedReason, "", true), rest.CommitFailure},
-		"refused by the API server":          {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, "", true), rest.CommitFailure},
-		"refused by the API server, for now": {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, "", false), rest.CommitError},
-		"credentials that are no good":       {status(metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, revision, false), ""},
-		"a dependency that is not ready":     {status(metav1.ConditionFalse, v1alpha1.DependencyNotReadyReason, revision, false), ""},
-		"suspended":                          {status(metav1.ConditionFalse, v1alpha1.SuspendedReason, revision, false), ""},
+		"under way":                          {status(metav1.ConditionUnknown, v1alpha1.ProgressingReason, false), ""},
+		"broken":                             {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, true, catalog.DefinitionsInvalid.With("pools.cue:1"), not), rest.CommitFailure},
+		"the compiler could not be run":      {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, false, catalog.CompilerFailed.With(revision)), rest.CommitError},
+		"the same of a later revision":       {status(metav1.ConditionFalse, v1alpha1.BuildFailedReason, false, catalog.CompilerFailed.With("main@sha1:"+commit("c"))), ""},
+		"not signed":                         {status(metav1.ConditionFalse, v1alpha1.VerificationFailedReason, true, catalog.RevisionUnsigned.With(), not), rest.CommitFailure},
+		"too large":                          {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, true, catalog.RepositoryRefused.With("x"), not), rest.CommitFailure},
+		"too large before it has a revision": {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, true, catalog.RepositoryRefused.With("x")), ""},
+		"a server that is away":              {status(metav1.ConditionFalse, v1alpha1.ArtifactFailedReason, false, catalog.ServerUnanswered.With("x"), not), ""},
+		"too many pools would go":            {status(metav1.ConditionFalse, v1alpha1.PruneRefusedReason, true), rest.CommitFailure},
+		"refused by the API server":          {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, true), rest.CommitFailure},
+		"refused by the API server, for now": {status(metav1.ConditionFalse, v1alpha1.ApplyFailedReason, false), rest.CommitError},
+		"credentials that are no good":       {status(metav1.ConditionFalse, v1alpha1.CredentialsMissingReason, false, not), ""},
+		"a dependency that is not ready":     {status(metav1.ConditionFalse, v1alpha1.DependencyNotReadyReason, false, not), ""},
+		"suspended":                          {status(metav1.ConditionFalse, v1alpha1.SuspendedReason, false, not), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, known := revisionStateOf(tc.source); got.state != tc.want || known != (tc.want != "") {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
@@ -141,7 +142,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if errors.Is(err, errBusy) {
 		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
 	}
+	applied := source.Status.LastAppliedRevision
 	source.Status = project(source, o, err)
+	o.done.News = err == nil && source.Status.LastAppliedRevision != applied
 	r.rememberRights(source)
 	count(req.NamespacedName, o.done, err)
 	r.keepDiagnostics(source, o.built.revision, err)
@@ -166,7 +169,7 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 		return o, err
 	}
 	if source.Spec.Suspend {
-		o.done = kube.Done{Unready: v1alpha1.SuspendedReason, Message: "Suspended: what was applied keeps running as it is"}
+		o.done = kube.Done{Unready: []catalog.Cause{catalog.SourceSuspended.With()}}
 		return o, nil
 	}
 	o.built, err = p.fetchAndBuild(ctx)
@@ -215,7 +218,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	o.holds.Delete(gone...)
 	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())
 	for _, i := range waiting {
-		o.done.Message += fmt.Sprintf("; %s left the source and stays until %s are gone", i, needing(i.kind))
+		o.done.Notes = append(o.done.Notes, catalog.KeptWhileNeeded.With(i, needing(i.kind)))
 		o.done.After = min(o.done.After, stillNeeded)
 	}
 	return o, err
@@ -224,11 +227,11 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 // check refuses a source that can't be worked on.
 func check(source *v1alpha1.PoolSource) error {
 	if errs := validation.IsValidLabelValue(source.Name); len(errs) > 0 {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "the source's name is put on objects as a label: %s", errs[0])
+		return kube.Stall(catalog.SourceNameInvalid.With().Detailed(errs[0]))
 	}
 	ref := source.Spec.SourceRef
 	if source.Spec.Git == nil && (ref == nil || fluxKinds[ref.Kind] == nil) {
-		return kube.Stall(v1alpha1.InvalidSpecReason, "spec.git or spec.sourceRef must be set, with a kind that is known")
+		return kube.Stall(catalog.SourceNotNamed.With())
 	}
 	return nil
 }

@@ -364,7 +364,7 @@ func TestARefusalSaysWhatStaysInForce(t *testing.T) {
 		"the first, not known yet":  {"", "", "Nothing was applied"},
 	} {
 		source := us(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = tc.last })
-		if got := inForce(source, tc.revision); got != tc.want {
+		if got := inForce(source, tc.revision).String(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}

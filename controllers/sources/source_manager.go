@@ -23,6 +23,7 @@ import (
 	ctrlsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/meter"
 )
@@ -137,8 +138,8 @@ func count(key client.ObjectKey, done kube.Done, outcome error) {
 	switch {
 	case outcome != nil:
 		reason = kube.ReasonOf(outcome, v1alpha1.ProgressingWithRetryReason)
-	case done.Unready != "":
-		reason = done.Unready
+	case len(done.Unready) > 0:
+		reason = catalog.Of(done.Unready[0].Code).Reason
 	}
 	syncsTotal.WithLabelValues(reason).Inc()
 	uncount(key)

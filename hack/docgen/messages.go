@@ -18,19 +18,18 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // messagesIntro says how to read the page.
 const messagesIntro = `# Messages
 
-What Corral says to its users, as the code has it, to be read in one go: a verb such as ` + "`%s`" + ` stands for a value, and … for text that
-is put together elsewhere. What to do about each reason: [operations](../operations.md).
+All messages that users read. In ` + "`status.causes`" + `, a cause has one of the codes below; a name in braces is one of its parameters. The detail of a
+cause, which another program wrote, follows its message. Alert on codes and parameters: messages may change with each release. In the other
+tables a verb such as ` + "`%s`" + ` stands for a value, and … for text that is put together elsewhere. What to do about each reason:
+[operations](../operations.md).
 `
-
-// calls are the functions whose formats users read, by the index of the argument that is the reason, or -1, and of the format.
-var calls = map[string]struct{ reason, format int }{
-	"kube.Stall": {0, 1}, "kube.Wait": {0, 2}, "kube.Progress": {-1, 1},
-}
 
 // deciding are the packages whose texts are the reasons of numbers and states.
 var deciding = []string{"internal/poolstatus", "internal/rollout", "internal/scaling"}
@@ -40,12 +39,11 @@ type said struct{ reason, message, file string }
 
 // messages are what the code says.
 type messages struct {
-	constants  map[string]string // by FOLDER.NAME
-	reasons    []string          // rows of conditions and reasons
-	conditions []said
-	events     []said
-	decisions  []said
-	errors     []said
+	constants map[string]string // by FOLDER.NAME
+	reasons   []string          // rows of conditions and reasons
+	events    []said
+	decisions []said
+	errors    []said
 }
 
 // messagesPage lists the messages of the code of a repository.
@@ -78,7 +76,7 @@ func messagesPage(repository fs.FS) (string, error) {
 	slices.Sort(m.reasons)
 	return notice + messagesIntro +
 		"\n## Reasons\n\n| reason | is |\n|---|---|\n" + strings.Join(m.reasons, "") +
-		section("Conditions", m.conditions) + section("Events", m.events) +
+		causes() + section("Events", m.events) +
 		section("Reasons of numbers and states", m.decisions) + section("Errors of the command line", m.errors), nil
 }
 
@@ -117,19 +115,12 @@ func (m *messages) addMessages(file string, parsed *ast.File) {
 
 func (m *messages) addCall(file string, call *ast.CallExpr) {
 	name := callee(call)
-	at, isOutcome := calls[name]
 	add := func(to *[]said, reason string, message ast.Expr) {
 		if text := m.text(file, message); says(text) {
 			*to = append(*to, said{reason, text, file})
 		}
 	}
 	switch {
-	case isOutcome && len(call.Args) > at.format:
-		reason := ""
-		if at.reason >= 0 {
-			reason = m.text(file, call.Args[at.reason])
-		}
-		add(&m.conditions, reason, call.Args[at.format])
 	case strings.HasSuffix(name, ".Event") && len(call.Args) == 4:
 		m.events = append(m.events, said{m.text(file, call.Args[2]), m.text(file, call.Args[3]), file})
 	case (name == "fmt.Errorf" || name == "errors.New") && path.Dir(file) == "internal/cli":
@@ -173,6 +164,29 @@ func (m *messages) text(file string, e ast.Expr) string {
 		}
 	}
 	return rest
+}
+
+// causes is a table of the catalog's rows.
+func causes() string {
+	var b strings.Builder
+	b.WriteString("\n## Causes\n\n| code | reason | severity | message | what to do |\n|---|---|---|---|---|\n")
+	escape := strings.NewReplacer("\n", `\n`, "|", `\|`)
+	for _, r := range catalog.Rows() {
+		base, message := catalog.Of(r.Reason), r.Message
+		if message == "" {
+			message = "{detail}"
+		}
+		stalls := ""
+		if r.Stalls {
+			stalls = ", stalls"
+		}
+		if r.Reason == "" {
+			base = &catalog.Row{Severity: "adds to another"}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s%s | `%s` | %s |\n", r.Code, r.Reason, cmp.Or(r.Severity, base.Severity), stalls,
+			escape.Replace(message), escape.Replace(cmp.Or(r.Remedy, base.Remedy)))
+	}
+	return b.String()
 }
 
 // section is a table of messages, by their place.

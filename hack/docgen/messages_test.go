@@ -15,9 +15,6 @@ func TestMessagesAreReadFromTheCode(t *testing.T) {
 		"controllers/pools/pool.go": `package pools
 const made = "Made"
 func f() {
-	kube.Stall(v1alpha1.GoneReason, "%s is gone|lost:\n%w", name, err)
-	kube.Wait(e.Reason, time.Second, "waiting " + "for " + x)
-	kube.Progress(0, "%s", why)
 	x.Event(pool, corev1.EventTypeNormal, made, fmt.Sprintf("made %d", n))
 	x.Event(pool, corev1.EventTypeNormal, string(v1alpha1.GoneReason), words(n))
 }`,
@@ -36,12 +33,14 @@ func f() {
 		t.Fatal(err)
 	}
 	_, got, _ := strings.Cut(page, "## Reasons\n")
+	before, rest, _ := strings.Cut(got, "\n## Causes\n")
+	row := "| `CallsFailing` | GitHubUnavailable | error | `GitHub answered {code} to calls for pools` | Wait: GitHub is asked again."
+	if !strings.Contains(rest, row) {
+		t.Errorf("no line begins with %s", row)
+	}
+	_, after, _ := strings.Cut(rest, "\n## Events\n")
+	got = before + "\n## Events\n" + after
 	want := "\n| reason | is |\n|---|---|\n| `Gone` | is true when it is gone. |\n" + `
-## Conditions
-
-| message | reason | file |
-|---|---|---|
-` + "| `%s is gone\\|lost:\\n%w` | Gone | controllers/pools/pool.go |\n| `waiting for …` | … | controllers/pools/pool.go |\n" + `
 ## Events
 
 | message | reason | file |

@@ -23,7 +23,7 @@ var (
 	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
-		"apis/v1alpha1", "internal/admission", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec",
+		"apis/v1alpha1", "internal/admission", "internal/catalog", "internal/claims", "internal/compile", "internal/demand", "internal/explain", "internal/jobmatch", "internal/podspec",
 		"internal/poolstatus", "internal/quota", "internal/reservation", "internal/rollout", "internal/scaling", "internal/schedule", "internal/policy",
 	}, "no I/O, no clock, no goroutine; `now` is an argument; a package may import the ones before it in this list"}
 	Review   = Layer{"review", []string{"internal/review", "internal/status"}, "pure as well; here, as in controllers, all pure packages meet"}

@@ -137,7 +137,7 @@ func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *
 	if !apierrors.IsForbidden(err) {
 		e.cannot("the pool's connection", client.IgnoreNotFound(err))
 	}
-	return explain.ConditionOf(connection.Status.Conditions, v1alpha1.ReadyCondition)
+	return explain.ConditionOf(connection, v1alpha1.ReadyCondition)
 }
 
 // source returns the PoolSource that applies the pool, and how it is.
@@ -148,7 +148,7 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 	}
 	source := &v1alpha1.PoolSource{}
 	e.cannot("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
-	return key.String(), explain.ConditionOf(source.Status.Conditions, v1alpha1.ReadyCondition)
+	return key.String(), explain.ConditionOf(source, v1alpha1.ReadyCondition)
 }
 
 // history reads the decisions that are kept of a pool.
@@ -233,7 +233,7 @@ func policyOf(ref string, p policy.Object, pool *v1alpha1.RunnerPool) explain.Po
 	status := p.GetPolicyStatus()
 	known := explain.Policy{
 		Policy: ref, Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions,
-		Ready: explain.ConditionOf(status.Conditions, v1alpha1.ReadyCondition),
+		Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition),
 	}
 	if source := p.GetLabels()[v1alpha1.SourceLabel]; source != "" {
 		known.Source = strings.TrimPrefix(p.GetNamespace()+"/"+source, "/")
@@ -287,7 +287,7 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	ready := map[client.ObjectKey]*explain.Condition{}
 	for i := range connections.Items {
 		c := &connections.Items[i]
-		ready[client.ObjectKeyFromObject(c)] = explain.ConditionOf(c.Status.Conditions, v1alpha1.ReadyCondition)
+		ready[client.ObjectKeyFromObject(c)] = explain.ConditionOf(c, v1alpha1.ReadyCondition)
 		if known, err := githubOf(c); err != nil {
 			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {

@@ -151,7 +151,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	c.addHooksAccounts()
 	isPool := func(o Object) bool { return o.Manifest.GetKind() == "RunnerPool" }
 	if len(c.problems) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isPool) {
-		c.report(v1alpha1.Diagnostic{Message: fmt.Sprintf(
+		c.report(v1alpha1.Diagnostic{Code: PoolsMissing, Message: fmt.Sprintf(
 			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
 	}
 }

@@ -27,6 +27,12 @@ const maxEntries = 100_000
 // editors and the cue command; Corral uses the embedded schema in its place.
 const vendored = "cue.mod/pkg/" + schema.ImportPath
 
+// Codes of diagnostics that have a remedy of their own.
+const (
+	FolderMissing = "FolderMissing"
+	PoolsMissing  = "PoolsMissing"
+)
+
 // Submodule says of a folder that it is one of another repository, which a source doesn't have.
 const Submodule = "a submodule, which is not fetched; commit the files themselves, or compile a folder without it"
 
@@ -66,7 +72,7 @@ func gather(fsys fs.FS, folder string) (*tree, []v1alpha1.Diagnostic) {
 	folder = path.Clean("./" + folder)
 	info, err := fs.Stat(fsys, folder)
 	if err != nil || !info.IsDir() {
-		return nil, []v1alpha1.Diagnostic{{Message: shorten(fmt.Sprintf("there is no folder %q to compile", folder))}}
+		return nil, []v1alpha1.Diagnostic{{Code: FolderMissing, Message: shorten(fmt.Sprintf("there is no folder %q to compile", folder))}}
 	}
 	g := &gatherer{fsys: fsys, tree: &tree{path: folder}}
 	pending := []*module{{root: moduleRoot(fsys, folder), path: folder}}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -54,11 +55,11 @@ func (f *PoolFacts) changes() []string {
 	if f.Applied.isFalse() {
 		all = append(all, fmt.Sprintf("PoolSource %s: %s", f.Source, RemedyFor(sourceKind, f.Applied)))
 	}
-	healthy, ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.HealthyCondition), ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	healthy, ready := ConditionOf(f.Pool, v1alpha1.HealthyCondition), ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	if healthy.isFalse() && healthy.Reason != v1alpha1.RunnersFailingReason && (ready == nil || ready.Reason != healthy.Reason) {
 		all = append(all, Remedy(poolKind, healthy.Reason))
 	}
-	if c := ConditionOf(f.Pool.Status.Conditions, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
+	if c := ConditionOf(f.Pool, v1alpha1.DrainableCondition); c.isFalse() { // which holds up no job
 		all = append(all, c.Message+".")
 	}
 	return all
@@ -99,12 +100,12 @@ func (f *PoolFacts) blockers() []string {
 			all = append(all, denialText(d))
 		}
 	}
-	ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition)
+	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	if text := f.unready(ready); text != "" {
 		all = append(all, text)
 	}
 	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
-		all = append(all, remedies[v1alpha1.SuspendedReason])
+		all = append(all, catalog.Suspended.Remedy)
 	}
 	return all
 }
@@ -123,7 +124,7 @@ func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
 
 // isOfConnection reports whether the pool's connection, which isn't ready, is the cause of what is amiss. The pool may go on with what it had.
 func (f *PoolFacts) isOfConnection() bool {
-	ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
 }
 
@@ -158,8 +159,6 @@ func (f *PoolFacts) remedyBy(c *Condition) string {
 		return f.ofOutage()
 	case c.Reason == v1alpha1.QuotaExceededReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseQuota }):
 		return "" // the runners say it
-	case c.Reason == v1alpha1.QuotaExceededReason:
-		return QuotaRemedy(c.Message)
 	}
 	return RemedyFor(poolKind, c)
 }
@@ -196,7 +195,7 @@ func denialText(d v1alpha1.PolicyFinding) string {
 // MaxRemedy says what to do about a pool that is full.
 func MaxRemedy(p *v1alpha1.RunnerPool, now time.Time) string {
 	f := PoolFacts{Pool: p, Now: now}
-	return cmp.Or(strings.Join(f.bounds("max"), " "), remedies[v1alpha1.MaxReachedReason])
+	return cmp.Or(strings.Join(f.bounds("max"), " "), catalog.MaxReached.Remedy)
 }
 
 // bounds say what would change some of the limits.

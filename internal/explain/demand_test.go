@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // rest has runners without a scale set, which events and two metrics tell of.
@@ -94,7 +95,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		"pool-rest-suspended": func(f *PoolFacts) {
 			rest(f)
 			f.Pool.Spec.Suspend, f.Pool.Status.Decision.Announced = true, 0
-			f.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+			f.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
 		},
 		"pool-rest-idle": func(f *PoolFacts) {
 			rest(f)
@@ -245,7 +246,7 @@ func TestJobByEvents(t *testing.T) {
 		}),
 		"job-rest-suspended": restJob("", func(_ *JobFacts, p *PoolFacts, _ *JobEvents) {
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
-			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+			p.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
 		}),
 	}
 	for name, change := range tests {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/test/golden"
 )
 
@@ -59,6 +60,22 @@ func (f *PoolFacts) condition(name string, status metav1.ConditionStatus, reason
 		}
 	}
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(3 * time.Minute)})
+}
+
+// causes sets a condition to False with causes.
+func (f *PoolFacts) causes(name string, causes ...catalog.Cause) {
+	c := failing(causes...)
+	f.condition(name, c.Status, c.Reason, c.Message)
+	for _, cause := range c.Causes {
+		cause.Condition = name
+		f.Pool.Status.Causes = append(f.Pool.Status.Causes, cause)
+	}
+}
+
+// failing is a condition that is False for an hour.
+func failing(causes ...catalog.Cause) *Condition {
+	plain := catalog.Plain(causes)
+	return &Condition{Status: metav1.ConditionFalse, Reason: catalog.Reason(plain), Message: catalog.Messages(plain), Since: ago(time.Hour), Causes: plain}
 }
 
 func (f *PoolFacts) ready(status metav1.ConditionStatus, reason, message string) {
@@ -156,10 +173,7 @@ func TestPool(t *testing.T) {
 		},
 		"pool-definitions-held": func(f *PoolFacts) {
 			f.Source = "ci/pools"
-			f.Applied = &Condition{
-				Status: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Since: ago(time.Hour),
-				Message: "Revision main@sha1:1234 would remove the only pool, linux\nNothing was applied. If this is meant: kubectl annotate poolsource -n ci pools --overwrite corral.dev/allow-prune=main@sha1:1234",
-			}
+			f.Applied = failing(catalog.PruneTooMuch.With("main@sha1:1234", " would remove the only pool, linux", "ci", "pools", "corral.dev/allow-prune", "main@sha1:1234"), catalog.NothingApplied.With())
 		},
 		"pool-former-credentials": func(f *PoolFacts) {
 			f.Connection = &Condition{
@@ -174,9 +188,12 @@ func TestPool(t *testing.T) {
 		"pool-denied": denied,
 		"pool-policy-failed": func(f *PoolFacts) {
 			bounded(f)
-			message := "the last decision stays in force: RunnerPolicy/ci/pools: EvaluationError: policies/limits.rego:9:3: division by zero\nClusterRunnerPolicy/guard: NotLoaded: gone"
-			f.ready(metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
-			f.condition(v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
+			causes := []catalog.Cause{
+				catalog.PolicyUnavailable.With("RunnerPolicy/ci/pools", "EvaluationError").Detailed("policies/limits.rego:9:3: division by zero"),
+				catalog.PolicyUnavailable.With("ClusterRunnerPolicy/guard", "NotLoaded").Detailed("gone"), catalog.DecisionStays.With(),
+			}
+			f.causes(v1alpha1.ReadyCondition, causes...)
+			f.causes(v1alpha1.PolicyCondition, causes...)
 			f.Policies[1].Ready = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Message: "policies/limits.rego:9:3: rego_parse_error", Since: ago(time.Hour)}
 		},
 		"pool-failing": func(f *PoolFacts) {
@@ -220,7 +237,7 @@ func TestPool(t *testing.T) {
 			f.Pool.Spec.Suspend, f.Pool.Spec.Update.Paused = true, true
 			f.Pool.Status.Decision.Announced, f.Pool.Status.Decision.Reason = 0, "suspended: serving 7 jobs"
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "spec.update.paused is set"}
-			f.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+			f.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
 		},
 		"pool-connection": func(f *PoolFacts) {
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolledBack, Since: ago(time.Hour), Reason: "3 runners of linux-77aa failed (Crash)"}

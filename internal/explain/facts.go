@@ -4,11 +4,13 @@
 package explain
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // PoolFacts is what is known of a pool.
@@ -81,16 +83,59 @@ type Condition struct {
 	Reason  string                 `json:"reason"`
 	Message string                 `json:"message,omitempty"`
 	Since   metav1.Time            `json:"since"`
+	// Causes of it, the most important first; none of one that an older release wrote.
+	Causes []v1alpha1.Cause `json:"causes,omitempty"`
 }
 
-// ConditionOf returns a condition by its type; nil if there is none.
-func ConditionOf(conditions []metav1.Condition, name string) *Condition {
-	for _, c := range conditions {
+// Conditioned is an object with conditions and their causes.
+type Conditioned interface {
+	GetConditions() []metav1.Condition
+	Causes() *[]v1alpha1.Cause
+}
+
+// ConditionOf returns a condition of an object by its type; nil if there is none.
+func ConditionOf(o Conditioned, name string) *Condition {
+	for _, c := range o.GetConditions() {
 		if c.Type == name {
-			return &Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
+			return &Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime, Causes: v1alpha1.CausesOf(*o.Causes(), name)}
 		}
 	}
 	return nil
+}
+
+// Row returns the row of the catalog of its first cause, or of its reason.
+func (c *Condition) Row() *catalog.Row {
+	if len(c.Causes) > 0 {
+		return catalog.Of(c.Causes[0].Code)
+	}
+	return catalog.Of(c.Reason)
+}
+
+// Problem is its message without what stays as it is meanwhile.
+func (c *Condition) Problem() string {
+	if len(c.Causes) == 0 {
+		return c.Message
+	}
+	shared := slices.DeleteFunc(slices.Clone(c.Causes), func(cause v1alpha1.Cause) bool { return cause.Code == catalog.PreviousRevision.Code })
+	if len(shared) < len(c.Causes) { // each pool has its own
+		return "the revision before goes on: " + catalog.Problem(shared)
+	}
+	return catalog.Problem(shared)
+}
+
+// Next returns the time of the next attempt; nil if it isn't known.
+func (c *Condition) Next() *metav1.Time {
+	for i := range c.Causes {
+		if next := c.Causes[i].NextAttempt; next != nil {
+			return next
+		}
+	}
+	return nil
+}
+
+// has reports whether a cause of the condition is of a row.
+func (c *Condition) has(row *catalog.Row) bool {
+	return slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
 }
 
 // isFalse reports whether a condition exists and is False.

@@ -41,7 +41,7 @@ func (f *PoolFacts) closed() *Held {
 		return nil
 	}
 	if f.ScaleSet != nil {
-		listening := ConditionOf(f.ScaleSet.Status.Conditions, v1alpha1.ListeningCondition)
+		listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 		switch {
 		case listening == nil:
 			return &Held{What: "intake", Reason: with("no message session was opened yet", f.whyUnready())}
@@ -49,7 +49,7 @@ func (f *PoolFacts) closed() *Held {
 			return &Held{What: "intake", Reason: "no message session is open: " + listening.text(), Since: &listening.Since}
 		}
 	}
-	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() && slices.Contains(withoutSession, ready.Reason) {
+	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready.isFalse() && slices.Contains(withoutSession, ready.Reason) {
 		return &Held{What: "intake", Reason: ready.text(), Since: &ready.Since}
 	}
 	return nil
@@ -57,7 +57,7 @@ func (f *PoolFacts) closed() *Held {
 
 // whyUnready says why the pool isn't ready, and why its connection isn't if that is the cause; "" if it is ready.
 func (f *PoolFacts) whyUnready() string {
-	ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	switch {
 	case !ready.isFalse():
 		return ""

@@ -184,7 +184,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, unserved: unserved{waiting: f.waiting()},
+		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, unserved: unserved{waiting: f.waiting()},
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -258,7 +258,7 @@ func (c *Candidate) rank() int {
 // situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why one that accepts jobs, or is full, isn't ready.
 func (f *PoolFacts) situation() (open bool, text, unready string) {
 	d, none, why := f.Pool.Status.Decision, f.none(), ""
-	if ready := ConditionOf(f.Pool.Status.Conditions, v1alpha1.ReadyCondition); ready.isFalse() {
+	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready.isFalse() {
 		why = ready.text()
 	}
 	switch {

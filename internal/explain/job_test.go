@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 const jobPage = "https://github.com/acme/app/actions/runs/123/job/456"
@@ -80,7 +81,7 @@ func TestJob(t *testing.T) {
 			f.RunsOn = []string{"x64"}
 			p := &f.Pools[1]
 			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
-			p.ready(metav1.ConditionFalse, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+			p.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
 		}},
 		"job-group-missing": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}

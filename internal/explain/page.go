@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -109,7 +110,7 @@ func capacity(most int32) string {
 
 // text is a condition's reason and message, the reason once.
 func (c *Condition) text() string {
-	if strings.HasPrefix(strings.ToLower(c.Message), strings.ToLower(c.Reason)) {
+	if c.Row().Role == catalog.Named {
 		return c.Message
 	}
 	return with(c.Reason, c.Message)

@@ -5,6 +5,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	s := &f.Pool.Status
 	return PoolAnswer{
 		PoolHeader: PoolHeader{
-			Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(s.Conditions, v1alpha1.ReadyCondition),
+			Pool: f.name(), Time: metav1.Time{Time: f.Now}, Ready: ConditionOf(f.Pool, v1alpha1.ReadyCondition),
 			Behind:       s.ObservedGeneration < f.Pool.Generation,
 			Registration: f.Pool.Spec.GetRegistration(), Mode: f.Pool.Spec.GetMode(),
 		},
@@ -138,7 +139,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 func Known(s *v1alpha1.RunnerPoolStatus) *int32 { return known(s.Jobs, s.Decision) }
 
 func known(jobs *int32, d *v1alpha1.Decision) *int32 {
-	if d != nil && strings.HasPrefix(d.Reason, wording.NoCount) {
+	if d != nil && d.JobsUnknown {
 		return nil
 	}
 	return jobs
@@ -218,12 +219,12 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 func (f *PoolFacts) held() []Held {
 	s, held := &f.Pool.Status, f.heldIntake()
 	add := func(what, condition string) {
-		c := ConditionOf(s.Conditions, condition)
+		c := ConditionOf(f.Pool, condition)
 		if !c.isFalse() {
 			return
 		}
 		text := c.text()
-		if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); ready != nil && ready.Message == c.Message {
+		if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready != nil && ready.Reason == c.Reason {
 			text = wording.FirstLine(text) // the page begins with the others
 		}
 		held = append(held, Held{What: what, Reason: text, Since: &c.Since})
@@ -248,14 +249,14 @@ func (f *PoolFacts) heldIntake() []Held {
 	if closed := f.closed(); closed != nil {
 		held = append(held, *closed)
 	}
-	if ready := ConditionOf(s.Conditions, v1alpha1.ReadyCondition); f.Pool.Spec.Suspend {
+	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Suspend {
 		h := Held{What: "intake", Reason: "spec.suspend is set: no new jobs are accepted"}
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
 			h.Since = &ready.Since
 		}
 		held = append(held, h)
 	}
-	if c := ConditionOf(s.Conditions, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
+	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.Waiting, "more job")), Since: &c.Since})
 	}
 	if d := s.Decision; d != nil && d.Waiting > 0 {
@@ -561,7 +562,7 @@ func (a *PoolAnswer) policies(p *page) {
 			state = "not looked at yet"
 		case r.Status != metav1.ConditionTrue:
 			state = fmt.Sprintf("not ready since %s: %s", p.when(r.Since.Time), r.text())
-		case a.Ready.isFalse() && strings.Contains(a.Ready.Message, pol.Policy+": "): // and is well elsewhere
+		case a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == pol.Policy }): // and is well elsewhere
 			state = "ready, but not for this pool: see above"
 		}
 		p.line(2, "- %s (%s): %s", pol.Policy, mode, state)

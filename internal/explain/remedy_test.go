@@ -10,17 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // Fewer runners don't make room for a claim.
 func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
-	for reason, want := range map[string]string{
-		"creating the pod: exceeded quota: runners":                                "lower spec.scale.max",
-		"spec.cache: creating claim corral-cache-linux-0: exceeded quota: storage": "lower spec.cache.maxClaims",
+	for row, want := range map[*catalog.Row]string{
+		catalog.PodQuota:   "lower spec.scale.max",
+		catalog.ClaimQuota: "lower spec.cache.maxClaims",
 	} {
+		reason, cause := row.With().String(), row.With().Cause
 		r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseQuota, reason)
+		cause.Condition = v1alpha1.ReadyCondition
+		r.Object.Status.Causes = []v1alpha1.Cause{cause}
+		r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: row.Reason}}
 		pool, err := Pool(facts(func(f *PoolFacts) {
-			f.ready(metav1.ConditionFalse, v1alpha1.QuotaExceededReason, "runner linux-1: "+reason)
+			f.ready(metav1.ConditionFalse, v1alpha1.QuotaExceededReason, reason)
+			f.Pool.Status.Causes = []v1alpha1.Cause{cause}
 			f.Runners = []Runner{r}
 		}))
 		if n := len(pool.Changes); err != nil || n != 1 || !strings.Contains(pool.Changes[0], want) || !strings.Contains(RunnerRemedy(&r), want) {
@@ -31,14 +37,13 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 
 // Who signed nothing has no key that could be added.
 func TestWhoDidNotSignAddsNoKey(t *testing.T) {
-	for message, want := range map[string]string{
-		"not verified: commit 1a2b by Ann is not signed":                                    "Sign the revision with a key of spec.git.verify",
-		"not verified: commit 1a2b by Ann is signed by 77aa, which has expired":             "Sign the revision with a key of spec.git.verify",
-		"not verified: commit 1a2b by Ann is signed by 77aa, which is not among the 2 keys": "Add the signer's key",
+	for row, want := range map[*catalog.Row]string{
+		catalog.RevisionUnsigned: "Sign the revision with a key of spec.git.verify",
+		catalog.SignerUnknown:    "Add the signer's key",
 	} {
-		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Message: message}
+		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Causes: []v1alpha1.Cause{row.With().Cause}}
 		if got := RemedyFor(sourceKind, c); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s", message, got)
+			t.Errorf("%s: %s", row.Code, got)
 		}
 	}
 }

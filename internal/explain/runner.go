@@ -116,7 +116,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 
 // NeverStarts is the condition of a runner that says that no pool made it, which is nobody's loss, or that it can't be read. It is nil of others.
 func NeverStarts(r *v1alpha1.Runner) *Condition {
-	ready := ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := ConditionOf(r, v1alpha1.ReadyCondition)
 	if !ready.isFalse() || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || r.DeletionTimestamp != nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 // waitsFor says what has to happen next.
 func (r *Runner) waitsFor() string {
 	o := r.Object
-	ready := ConditionOf(o.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := ConditionOf(o, v1alpha1.ReadyCondition)
 	switch {
 	case o.DeletionTimestamp != nil && ready != nil && ready.Status != metav1.ConditionTrue && o.Status.ObservedGeneration == o.Generation:
 		return r.ends(ready.Message)

@@ -115,7 +115,7 @@ func (e *Error) cause() string {
 func (e *Error) passing() string {
 	var b strings.Builder
 	if !e.Next.IsZero() {
-		fmt.Fprintf(&b, " (%s)", wording.NextTry(e.Next))
+		fmt.Fprintf(&b, " (next try %s)", e.Next.UTC().Format(wording.Clock))
 	}
 	if e.ActivityID != "" {
 		fmt.Fprintf(&b, " (ActivityId %s)", e.ActivityID)

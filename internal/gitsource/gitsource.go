@@ -44,6 +44,8 @@ var (
 	ErrUntrusted = errors.New("server not trusted")
 	// ErrUnsigned is a commit or a tag that nobody signed whose key is known.
 	ErrUnsigned = errors.New("not verified")
+	// ErrUnknownSigner is of an ErrUnsigned that is signed with a key that is not known.
+	ErrUnknownSigner = errors.New("the key is not known")
 	// ErrUnusable is a tree or an answer that can't be used: a corrupt object, a file name that
 	// is none.
 	ErrUnusable = errors.New("unusable")

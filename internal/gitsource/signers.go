@@ -162,6 +162,14 @@ func (s *Signers) check(payload, signature []byte) error {
 	return errors.New("is signed with neither OpenPGP nor an SSH key (gpg.format)")
 }
 
+// unknownSigner is an ErrUnknownSigner that names the key.
+type unknownSigner string
+
+func (u unknownSigner) Error() string { return string(u) }
+
+// Is reports whether the error is of that kind.
+func (u unknownSigner) Is(target error) bool { return target == ErrUnknownSigner }
+
 // checkSSH follows PROTOCOL.sshsig of OpenSSH; Git signs in the namespace git.
 func (s *Signers) checkSSH(payload, armored []byte) error {
 	signature, err := sshsig.Unarmor(armored)
@@ -171,7 +179,7 @@ func (s *Signers) checkSSH(payload, armored []byte) error {
 	name := fmt.Sprintf("SSH key %s (%s)", ssh.FingerprintSHA256(signature.PublicKey), signature.PublicKey.Type())
 	key, known := s.ssh[ssh.FingerprintSHA256(signature.PublicKey)]
 	if !known {
-		return fmt.Errorf("is signed by %s, which is not among the %s", name, s)
+		return unknownSigner(fmt.Sprintf("is signed by %s, which is not among the %s", name, s))
 	}
 	if err := sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, "git"); err != nil {
 		return fmt.Errorf("claims to be signed by %s, but the signature is not of it: %w", name, err)
@@ -186,7 +194,7 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgperrors.ErrUnknownIssuer):
-		return fmt.Errorf("is signed by %s, which is not among the %s, or may not sign", name, s)
+		return unknownSigner(fmt.Sprintf("is signed by %s, which is not among the %s, or may not sign", name, s))
 	case errors.Is(err, pgperrors.ErrKeyExpired):
 		return fmt.Errorf("is signed by %s, which has expired", name)
 	case errors.Is(err, pgperrors.ErrKeyRevoked):

@@ -19,13 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
 // What a process can't say yet, as it has only begun, changes nothing of what is said, and is told to nobody.
 func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
-	starting := kube.Starting(time.Second, "opening a session")
-	for name, before := range map[string]error{"ready": nil, "stalled": kube.Stall(v1alpha1.PolicyDeniedReason, "no"), "waiting": kube.Wait(v1alpha1.QuotaExceededReason, 1, "no room")} {
+	starting := kube.Starting(time.Second, catalog.SessionOpening.With())
+	for name, before := range map[string]error{"ready": nil, "stalled": kube.Stall(catalog.PolicyDenied.With()), "waiting": kube.Wait(1, catalog.PodQuota.With())} {
 		b := newBench(t)
 		finish := func(outcome error) time.Duration {
 			result, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{Message: "listening"}, outcome)
@@ -67,7 +68,7 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 		if pool == gone {
 			pool.DeletionTimestamp = new(metav1.Now())
 		}
-		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Stall(v1alpha1.RunnerGroupNotFoundReason, "no group")); err != nil {
+		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Stall(catalog.RunnerGroupNotFound.With())); err != nil {
 			t.Fatal(err)
 		}
 		if told := len(b.events) > 0; told != (pool == gone) {
@@ -78,13 +79,14 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 
 // One more runner that fails for the same cause is no news, nor what else GitHub answers in an outage.
 func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
-	for reason, all := range map[string][]string{
-		v1alpha1.RunnersFailingReason:    {"3 runners in a row failed (Crash: ended)", "4 runners in a row failed (Crash: ended)", "5 runners in a row failed (ImagePull: no image)"},
-		v1alpha1.GitHubUnavailableReason: {"polling: GitHub answered 500", "opening a session: no answer in time", "polling: GitHub answered 429"},
+	for _, all := range [][]catalog.Cause{
+		{catalog.CircuitOpen.With(3, "Crash").Detailed("ended"), catalog.CircuitOpen.With(4, "Crash").Detailed("exited"), catalog.CircuitOpen.With(5, "ImagePull")},
+		{catalog.GitHubUnavailable.With().Detailed("GitHub answered 500"), catalog.CallsUnanswered.With(), catalog.CallsRateLimited.With()},
 	} {
 		b := newBench(t)
-		for i, text := range all {
-			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(reason, time.Second, "%s", text)); err != nil {
+		for i, cause := range all {
+			text := catalog.Message(&cause.Cause)
+			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, cause)); err != nil {
 				t.Fatal(err)
 			}
 			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != text {
@@ -98,7 +100,7 @@ func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 func TestAWaitThatBelongsToTheCourseOfThingsIsToldOnce(t *testing.T) {
 	b := newBench(t)
 	for _, text := range []string{"2 runners finish their jobs", "1 runner finishes its job"} {
-		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.DrainingReason, time.Second, "%s", text)); err != nil {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, catalog.RunnersLeaving.With(text))); err != nil {
 			t.Fatal(err)
 		}
 		if said := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); said != text {
@@ -114,7 +116,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 	core, lines := observer.New(zapcore.DebugLevel)
 	ctx := log.IntoContext(t.Context(), zapr.NewLogger(zap.New(core)))
 	b := newBench(t)
-	for _, outcome := range []error{nil, nil, kube.Wait(v1alpha1.QuotaExceededReason, 1, "no room"), errors.New("lost"), kube.Progress(1, "starting")} {
+	for _, outcome := range []error{nil, nil, kube.Wait(1, catalog.PodQuota.With()), errors.New("lost"), kube.Progress(1, catalog.PodEnding.With())} {
 		_, _ = b.reporter.Begin(b.pool(t)).Finish(ctx, kube.Done{Message: "listening"}, outcome)
 	}
 	kube.LogDeleted(ctx, b.client, b.pool(t), "main@sha1:1", "it left the source")

@@ -24,8 +24,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// short are a UUID and a hash, by what they are made of.
-var short = []string{"status.sessionID", "status.template.templateDigest"}
+// short are a UUID, a hash and codes, by what they are made of.
+var short = []string{"status.diagnostics[0].code", "status.sessionID", "status.template.templateDigest"}
 
 // A status that the API server refuses is never written: what is said about an object would stay as it was.
 func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {

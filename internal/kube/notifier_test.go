@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
 )
 
@@ -28,7 +29,7 @@ func TestANotifierIsToldOfEventsButNotOfRunners(t *testing.T) {
 	b.reporter.Notifier = n
 	attempt := b.reporter.Begin(b.pool(t))
 	attempt.About(map[string]string{"corral.dev/revision": "main@sha1:1"})
-	if _, err := attempt.Finish(t.Context(), kube.Done{}, kube.Stall(v1alpha1.BuildFailedReason, "wrong")); err != nil {
+	if _, err := attempt.Finish(t.Context(), kube.Done{}, kube.Stall(catalog.DefinitionsInvalid.With("wrong"))); err != nil {
 		t.Fatal(err)
 	}
 	b.reporter.Event(b.pool(t), corev1.EventTypeNormal, "Pruned", "gone")

@@ -5,97 +5,159 @@ package kube
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
-// stalling is an outcome that no retry helps until something outside changes.
-type stalling struct {
-	reason string
-	err    error
-}
+// Kinds of outcomes.
+const (
+	stalled     = "stalled"
+	waiting     = "waiting"
+	progressing = "progressing"
+	starting    = "starting"
+)
 
-func (s *stalling) Error() string { return s.err.Error() }
-func (s *stalling) Unwrap() error { return s.err }
-
-// Stall ends a reconciliation as Stalled: nothing is retried until the object,
-// its revision or something that is watched changes. The format may wrap with %w.
-func Stall(reason, format string, args ...any) error {
-	return &stalling{reason: reason, err: fmt.Errorf(format, args...)}
-}
-
-// waiting is an outcome that is tried again after a known time.
-type waiting struct {
-	reason string
+// outcome is how a reconciliation ended that did not reach its goal.
+type outcome struct {
+	kind   string
 	after  time.Duration
-	err    error
+	causes []catalog.Cause
 }
 
-func (w *waiting) Error() string { return w.err.Error() }
-func (w *waiting) Unwrap() error { return w.err }
+func (o *outcome) Error() string { return messageOf(o.causes) }
 
-// Wait ends a reconciliation as "not ready yet" and tries again after the given
-// time, without counting it as a failure. The format may wrap with %w.
-func Wait(reason string, after time.Duration, format string, args ...any) error {
-	return &waiting{reason: reason, after: after, err: fmt.Errorf(format, args...)}
+func (o *outcome) Unwrap() []error {
+	var errs []error
+	for _, c := range o.causes {
+		if c.Err != nil {
+			errs = append(errs, c.Err)
+		}
+	}
+	return errs
 }
 
-// progressing is an outcome that is neither ready nor amiss.
-type progressing struct {
-	message string
-	after   time.Duration
-	// starting leaves what is said of the object's generation as it is.
-	starting bool
+// Stall ends a reconciliation as Stalled: nothing is retried until the object, its revision or something that is watched changes. The first
+// cause is the most important one, here and below.
+func Stall(causes ...catalog.Cause) error { return &outcome{stalled, 0, causes} }
+
+// Wait ends a reconciliation as "not ready yet" and tries again after the given time, without counting it as a failure.
+func Wait(after time.Duration, causes ...catalog.Cause) error {
+	return &outcome{waiting, after, causes}
 }
 
-func (p *progressing) Error() string { return p.message }
-
-// Progress ends a reconciliation as under way: nothing is amiss, and a watch or, at
-// the latest, the given time brings the next look; 0 leaves it to the watch.
-func Progress(after time.Duration, format string, args ...any) error {
-	return &progressing{message: fmt.Sprintf(format, args...), after: after}
+// Progress ends a reconciliation as under way: nothing is wrong, and a watch or, at the latest, the given time starts the next one; 0 leaves
+// it to the watch.
+func Progress(after time.Duration, causes ...catalog.Cause) error {
+	return &outcome{progressing, after, causes}
 }
 
-// Starting ends a reconciliation that can't say yet how the object is, as this process has only begun: what the status
-// says of this generation holds until more is known. Of another generation it is as Progress.
-func Starting(after time.Duration, format string, args ...any) error {
-	return &progressing{message: fmt.Sprintf(format, args...), after: after, starting: true}
+// Starting ends a reconciliation that does not know the object's state yet, because this process has only begun. The status keeps what it
+// reports about this generation. For another generation it is the same as Progress.
+func Starting(after time.Duration, causes ...catalog.Cause) error {
+	return &outcome{starting, after, causes}
+}
+
+// With adds causes to an error. A plain error stays one that is retried with back-off.
+func With(err error, more ...catalog.Cause) error {
+	o := new(outcome)
+	if !errors.As(err, &o) {
+		return err
+	}
+	return &outcome{o.kind, o.after, append(slices.Clip(o.causes), more...)}
+}
+
+// CausesOf returns the causes of an error; of a plain one, that an attempt failed.
+func CausesOf(err error) []catalog.Cause {
+	if o := new(outcome); errors.As(err, &o) {
+		return o.causes
+	}
+	return []catalog.Cause{catalog.ProgressingWithRetry.With().Wrap(err)}
+}
+
+// Has reports whether an error has a cause of the catalog.
+func Has(err error, row *catalog.Row) bool {
+	return err != nil && slices.ContainsFunc(CausesOf(err), func(c catalog.Cause) bool { return c.Code == row.Code })
+}
+
+// CausesAt returns the causes of an object's condition, to report them for another object. A condition without causes, as one that an older
+// release wrote, becomes one.
+func CausesAt(obj Object, condition string) []catalog.Cause {
+	var all []catalog.Cause
+	for _, c := range v1alpha1.CausesOf(*obj.Causes(), condition) {
+		c.Since = nil
+		all = append(all, catalog.Cause{Cause: c})
+	}
+	if is := conditions.Get(obj, condition); is != nil && len(all) == 0 {
+		all = append(all, catalog.Text(is.Reason, is.Message))
+	}
+	return all
+}
+
+// State is a condition with its causes.
+type State struct {
+	metav1.Condition
+	Causes []catalog.Cause
+}
+
+// NewState returns a condition with the reason and the message of its causes.
+func NewState(condition string, status metav1.ConditionStatus, causes ...catalog.Cause) *State {
+	return &State{metav1.Condition{Type: condition, Status: status, Reason: catalog.Reason(catalog.Plain(causes)), Message: messageOf(causes)}, causes}
+}
+
+// SetOn sets the condition of an object, and its causes. A nil one leaves them.
+func (s *State) SetOn(obj Object) {
+	if s == nil {
+		return
+	}
+	conditions.Set(obj, &s.Condition)
+	list := obj.Causes()
+	*list = slices.DeleteFunc(slices.Clone(*list), func(c v1alpha1.Cause) bool { return c.Condition == s.Type })
+	for _, c := range catalog.Plain(s.Causes) {
+		c.Condition = s.Type
+		*list = append(*list, c)
+	}
+}
+
+// Mark sets a condition of an object to False.
+func Mark(obj Object, condition string, causes ...catalog.Cause) {
+	NewState(condition, metav1.ConditionFalse, causes...).SetOn(obj)
+}
+
+func messageOf(causes []catalog.Cause) string {
+	return wording.Truncate(catalog.Messages(catalog.Plain(causes)), maxConditionMessage)
 }
 
 // ReasonOf returns the condition reason an outcome carries, or fallback for a
 // plain error.
 func ReasonOf(err error, fallback string) string {
-	if s := new(stalling); errors.As(err, &s) {
-		return s.reason
-	}
-	if w := new(waiting); errors.As(err, &w) {
-		return w.reason
+	if o := new(outcome); errors.As(err, &o) && (o.kind == stalled || o.kind == waiting) {
+		return catalog.Reason(catalog.Plain(o.causes))
 	}
 	return fallback
 }
 
-// IsStalled says whether the outcome is a Stall.
-func IsStalled(err error) bool {
-	s := new(stalling)
-	return errors.As(err, &s)
+// IsStalled reports whether the outcome is a Stall.
+func IsStalled(err error) bool { return isKind(err, stalled) }
+
+// IsProgress reports whether the outcome is a Progress or a Starting.
+func IsProgress(err error) bool { return isKind(err, progressing, starting) }
+
+// IsStarting reports whether the outcome is a Starting.
+func IsStarting(err error) bool { return isKind(err, starting) }
+
+func isKind(err error, kinds ...string) bool {
+	o := new(outcome)
+	return errors.As(err, &o) && slices.Contains(kinds, o.kind)
 }
 
-// IsProgress says whether the outcome is a Progress or a Starting.
-func IsProgress(err error) bool {
-	p := new(progressing)
-	return errors.As(err, &p)
-}
-
-// IsStarting says whether the outcome is a Starting.
-func IsStarting(err error) bool {
-	p := new(progressing)
-	return errors.As(err, &p) && p.starting
-}
-
-// isCalm says whether the outcome is a wait that belongs to the course of things, and no trouble.
+// isCalm reports whether the outcome is a wait that belongs to normal operation.
 func isCalm(err error) bool {
 	return slices.Contains([]string{v1alpha1.DrainingReason, v1alpha1.SessionRefusedReason}, ReasonOf(err, ""))
 }

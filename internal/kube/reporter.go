@@ -12,9 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
@@ -30,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -47,6 +46,8 @@ type Object interface {
 	SetObservedGeneration(int64)
 	Unreadable() error
 	LostStatus() string
+	// Causes returns the list of causes in its status.
+	Causes() *[]v1alpha1.Cause
 }
 
 // Notifier passes events on to somewhere else.
@@ -86,19 +87,21 @@ type Attempt struct {
 
 // Done is what a reconciliation that went well reports.
 type Done struct {
-	// Message of the Ready condition.
+	// Message of the Ready condition. Notes follow it, and are causes of the condition although it is True.
 	Message string
+	Notes   []catalog.Cause
 	// After is the time to the next look; 0 for none. It also holds for a Stalled outcome.
 	After time.Duration
 	// Urgent writes the status at once, also if its writes are gathered.
 	Urgent bool
 	// Elsewhere is true of an outcome that another object tells of, as it is its cause: it is neither an event nor a line.
 	Elsewhere bool
-	// Late is true of an outcome that was left for another object to tell of, which doesn't: it is told now, though the conditions say it already.
-	Late bool
-	// Unready, when set, is the reason for Ready=False although nothing failed (as when
+	// News emits an event and a line although Ready has the status, the reason and the causes that it had: the outcome was left for another object
+	// to report, which did not, or something else of it changed, such as the revision.
+	News bool
+	// Unready, when set, are the causes for Ready=False although nothing failed (as when
 	// suspended).
-	Unready string
+	Unready []catalog.Cause
 }
 
 // Begin remembers the object as it was read. If its status was written since, obj becomes what was written: call it before anything
@@ -112,7 +115,7 @@ func (r *Reporter) Begin(obj Object) *Attempt {
 // Unreadable stalls an object with fields that Go can't read. Such an object stays as it is, and so does what it made.
 func Unreadable(obj Object) error {
 	if err := obj.Unreadable(); err != nil {
-		return Stall(v1alpha1.InvalidSpecReason, "%w", err)
+		return Stall(catalog.InvalidSpec.With().Wrap(err))
 	}
 	return nil
 }
@@ -126,6 +129,7 @@ func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
+	a.settle()
 	a.keepBeginnings()
 	a.note(ctx, result, outcome)
 	if wait := a.putOff(done, outcome); wait > 0 {
@@ -141,7 +145,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 		return ctrl.Result{}, errors.Join(retry, err)
 	}
 	if !done.Elsewhere {
-		a.tell(ctx, done.Late, outcome)
+		a.tell(ctx, done.News, outcome)
 	}
 	return result, retry
 }
@@ -149,6 +153,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 // Save writes the status if it differs from the one read or last saved. An object
 // that is gone is not an error. Texts beyond the maximum that the API server takes are cut.
 func (a *Attempt) Save(ctx context.Context) error {
+	a.settle()
 	status := reflect.ValueOf(a.obj).Elem().FieldByName("Status").Addr().Interface()
 	wording.Texts(status, func(text reflect.Value, _ reflect.StructField) {
 		text.SetString(wording.Truncate(text.String(), v1alpha1.MaxStatusText))
@@ -196,35 +201,67 @@ func (a *Attempt) patch() (client.Patch, error) {
 	return client.RawPatch(kind, data), nil
 }
 
-func (a *Attempt) summarize(done Done, outcome error) (ctrl.Result, error) {
-	stall, wait, progress := new(stalling), new(waiting), new(progressing)
-	switch {
-	case errors.As(outcome, &progress) && progress.starting && a.isSaid():
-		return ctrl.Result{RequeueAfter: progress.after}, nil
-	case errors.As(outcome, &progress):
-		conditions.MarkUnknown(a.obj, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", progress.message)
-		conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", progress.message)
-		return ctrl.Result{RequeueAfter: progress.after}, nil
-	case errors.As(outcome, &stall):
-		message := wording.Truncate(outcome.Error(), maxConditionMessage)
-		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, stall.reason, "%s", message)
-		conditions.MarkStalled(a.obj, stall.reason, "%s", message)
+func (a *Attempt) summarize(done Done, err error) (ctrl.Result, error) {
+	o := &outcome{}
+	switch isOutcome := errors.As(err, &o); {
+	case err == nil:
+		return a.succeed(done)
+	case !isOutcome:
+		a.retrying(v1alpha1.ProgressingWithRetryReason, CausesOf(err))
+		return ctrl.Result{}, err
+	case o.kind == stalled:
+		Mark(a.obj, v1alpha1.ReadyCondition, o.causes...)
+		conditions.MarkStalled(a.obj, catalog.Reason(catalog.Plain(o.causes)), "%s", messageOf(o.causes))
 		return ctrl.Result{RequeueAfter: done.After}, nil
-	case errors.As(outcome, &wait):
-		a.retrying(wait.reason, outcome)
-		return ctrl.Result{RequeueAfter: wait.after}, nil
-	case outcome != nil:
-		a.retrying(v1alpha1.ProgressingWithRetryReason, outcome)
-		return ctrl.Result{}, outcome
+	case o.kind == waiting && isCalm(err):
+		a.retrying(v1alpha1.ProgressingReason, o.causes)
+	case o.kind == waiting:
+		a.retrying(v1alpha1.ProgressingWithRetryReason, o.causes)
+	case o.kind == progressing, !a.isSaid():
+		a.underWay(o.causes)
 	}
+	return ctrl.Result{RequeueAfter: o.after}, nil
+}
+
+func (a *Attempt) succeed(done Done) (ctrl.Result, error) {
 	conditions.Delete(a.obj, v1alpha1.StalledCondition)
 	conditions.Delete(a.obj, v1alpha1.ReconcilingCondition)
-	if done.Unready != "" {
-		conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, done.Unready, "%s", done.Message)
+	if len(done.Unready) > 0 {
+		Mark(a.obj, v1alpha1.ReadyCondition, done.Unready...)
 	} else {
-		conditions.MarkTrue(a.obj, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "%s", done.Message)
+		message := messageOf(append([]catalog.Cause{catalog.Text(v1alpha1.SucceededReason, done.Message)}, done.Notes...))
+		ready := conditions.TrueCondition(v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "%s", message)
+		(&State{*ready, done.Notes}).SetOn(a.obj)
 	}
 	return ctrl.Result{RequeueAfter: done.After}, nil
+}
+
+func (a *Attempt) retrying(reason string, causes []catalog.Cause) {
+	Mark(a.obj, v1alpha1.ReadyCondition, causes...)
+	conditions.MarkReconciling(a.obj, reason, "%s", messageOf(causes))
+}
+
+func (a *Attempt) underWay(causes []catalog.Cause) {
+	ready := conditions.UnknownCondition(v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "%s", messageOf(causes))
+	(&State{*ready, causes}).SetOn(a.obj)
+	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", ready.Message)
+}
+
+// settle leaves the causes that explain a condition as it is now, bounded, in the order of conditions: those of Ready are the first.
+func (a *Attempt) settle() {
+	list := a.obj.Causes()
+	now := time.Now
+	if a.reporter.Now != nil {
+		now = a.reporter.Now
+	}
+	var all []v1alpha1.Cause
+	for _, c := range a.obj.GetConditions() {
+		of := v1alpha1.CausesOf(*list, c.Type)
+		if len(of) > 0 && (catalog.Of(of[0].Code).Reason == "" || catalog.Reason(of) == c.Reason || c.Status == metav1.ConditionUnknown) {
+			all = append(all, of...)
+		}
+	}
+	*list = catalog.Settle(all, *a.before.Causes(), now())
 }
 
 // keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
@@ -249,58 +286,25 @@ func (a *Attempt) isSaid() bool {
 	return ready != nil && ready.ObservedGeneration == a.obj.GetGeneration()
 }
 
-func (a *Attempt) retrying(reason string, outcome error) {
-	message := wording.Truncate(outcome.Error(), maxConditionMessage)
-	conditions.MarkFalse(a.obj, v1alpha1.ReadyCondition, reason, "%s", message)
-	trying := v1alpha1.ProgressingWithRetryReason
-	if isCalm(outcome) {
-		trying = v1alpha1.ProgressingReason
-	}
-	conditions.MarkReconciling(a.obj, trying, "%s", message)
-}
-
-// numbers are those of a message that counts what fails, or names one of the runners that do.
-var numbers = regexp.MustCompile(`\d+`)
-
-// tooMuch is said of a policy that costs too much: which limit it meets first differs from one time to the next.
-var tooMuch = regexp.MustCompile(`(TimedOut|EvaluationError: it could not be asked: there was no answer within).*`)
-
-// limited is what GitHub answers to whoever asks too often.
-const limited = "GitHub answered 429"
-
-// stablePart is the part of a condition's message that is news when it changes.
-func stablePart(c *metav1.Condition) string {
-	message := wording.WithoutNextTry(c.Message)
-	switch c.Reason {
-	case v1alpha1.GitHubUnavailableReason: // in one outage it answers this and that, or nothing
-		if strings.Contains(message, limited) {
-			return limited
-		}
-		return ""
-	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.QuotaExceededReason,
-		v1alpha1.RunnerRefusedReason, v1alpha1.DeletionRefusedReason:
-		return numbers.ReplaceAllString(message, "")
-	case v1alpha1.PolicyFailedReason:
-		message = tooMuch.ReplaceAllString(message, "")
-	}
-	return wording.WithoutFormer(message)
-}
-
 // isMirrored reports whether another object tells of the outcome.
 func (a *Attempt) isMirrored(outcome error) bool {
 	return a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome))
 }
 
-// isKnown reports whether a condition says what it said before.
-func isKnown(was, is *metav1.Condition, outcome error) bool {
-	return was != nil && was.Status == is.Status && was.Reason == is.Reason && (stablePart(was) == stablePart(is) || isCalm(outcome))
+// isKnown reports whether Ready has the status, the reason and the causes that it had. Causes that an older release did not record are known.
+func (a *Attempt) isKnown(was, is *metav1.Condition, outcome error) bool {
+	if was == nil || was.Status != is.Status || was.Reason != is.Reason {
+		return false
+	}
+	before := v1alpha1.CausesOf(*a.before.Causes(), is.Type)
+	return isCalm(outcome) || len(before) == 0 || catalog.Same(before, v1alpha1.CausesOf(*a.obj.Causes(), is.Type))
 }
 
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
 // when it begins.
-func (a *Attempt) tell(ctx context.Context, isLate bool, outcome error) {
+func (a *Attempt) tell(ctx context.Context, isNews bool, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
-	if is == nil || a.isMirrored(outcome) || !isLate && isKnown(was, is, outcome) {
+	if is == nil || a.isMirrored(outcome) || !isNews && a.isKnown(was, is, outcome) {
 		return
 	}
 	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended

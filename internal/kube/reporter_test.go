@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // bench is a reporter over a fake cluster with one pool, and what it did.
@@ -79,7 +79,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	}
 	finish(b.pool(t), nil)
 	older := b.pool(t)
-	finish(older.DeepCopy(), kube.Progress(time.Second, "opening a session"))
+	finish(older.DeepCopy(), kube.Progress(time.Second, catalog.SessionOpening.With()))
 	finish(older.DeepCopy(), nil)
 	if now := b.pool(t); !conditions.IsReady(now) {
 		t.Errorf("the session is open, the status says %+v", now.Status.Conditions)
@@ -111,21 +111,21 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 			want: []string{"Ready=True/Succeeded"}, result: ctrl.Result{RequeueAfter: time.Minute},
 		},
 		"under way": {
-			outcome: kube.Progress(time.Second, "starting"),
+			outcome: kube.Progress(time.Second, catalog.PodEnding.With()),
 			want:    []string{"Reconciling=True/Progressing", "Ready=Unknown/Progressing"},
 			result:  ctrl.Result{RequeueAfter: time.Second},
 		},
 		"suspended": {
-			done: kube.Done{Message: "suspended", Unready: v1alpha1.SuspendedReason},
+			done: kube.Done{Unready: []catalog.Cause{catalog.PoolSuspended.With()}},
 			want: []string{"Ready=False/Suspended"},
 		},
 		"stalled": {
-			done: kube.Done{After: time.Hour}, outcome: kube.Stall(v1alpha1.RunnerGroupNotFoundReason, "group: %w", failure),
+			done: kube.Done{After: time.Hour}, outcome: kube.Stall(catalog.RunnerGroupNotFound.With().Wrap(failure)),
 			want:   []string{"Stalled=True/RunnerGroupNotFound", "Ready=False/RunnerGroupNotFound"},
 			result: ctrl.Result{RequeueAfter: time.Hour},
 		},
 		"waiting": {
-			outcome: kube.Wait(v1alpha1.DrainingReason, time.Second, "one left"),
+			outcome: kube.Wait(time.Second, catalog.RunnersLeaving.With("one left")),
 			want:    []string{"Reconciling=True/Progressing", "Ready=False/Draining"},
 			result:  ctrl.Result{RequeueAfter: time.Second},
 		},
@@ -201,11 +201,11 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 	b := newBench(t)
 	begun := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	for i, outcome := range []error{
-		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now())),
-		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500; %s", wording.NextTry(time.Now().Add(time.Hour))),
-		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 502; %s", wording.NextTry(time.Now())),
-		kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "no answer in time"),
-		kube.Stall(v1alpha1.CredentialsRefusedReason, "GitHub answered 401"),
+		kube.Wait(time.Minute, catalog.CallsFailing.With(500).Retry(begun.Time)),
+		kube.Wait(time.Minute, catalog.CallsFailing.With(503).Retry(begun.Add(time.Hour))),
+		kube.Wait(time.Minute, catalog.CallsFailing.With(502).Retry(begun.Time)),
+		kube.Wait(time.Minute, catalog.CallsUnanswered.With()),
+		kube.Stall(catalog.CredentialsRefused.With().Detailed("GitHub answered 401")),
 	} {
 		pool := b.pool(t)
 		for i := range pool.Status.Conditions {
@@ -229,11 +229,13 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 
 func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 	b := newBench(t)
-	for _, way := range []string{
-		"TimedOut: it took more than 250ms of CPU time", "EvaluationError: it could not be asked: there was no answer within 5s", "TimedOut: it took more than 96 MiB of memory",
-		"Quarantined: it took too much time or memory 3 times",
+	for _, way := range []catalog.Cause{
+		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "TimedOut").Detailed("it took more than 250ms of CPU time"),
+		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "EvaluationError").Detailed("it could not be asked: there was no answer within 5s"),
+		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "TimedOut").Detailed("it took more than 96 MiB of memory"),
+		catalog.PolicyUnavailable.With("RunnerPolicy/a/b", "Quarantined").Detailed("it took too much time or memory 3 times"),
 	} {
-		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(v1alpha1.PolicyFailedReason, time.Minute, "RunnerPolicy/a/b: %s", way)); err != nil {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Minute, way)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,8 +247,8 @@ func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 // What another object was to tell of, and doesn't, is told once.
 func TestWhatNobodyElseTellsIsToldLate(t *testing.T) {
 	b := newBench(t)
-	for i, done := range []kube.Done{{Elsewhere: true}, {Elsewhere: true}, {Late: true}, {}} {
-		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), done, kube.Wait(v1alpha1.GitHubUnavailableReason, time.Minute, "GitHub answered 500")); err != nil {
+	for i, done := range []kube.Done{{Elsewhere: true}, {Elsewhere: true}, {News: true}, {}} {
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), done, kube.Wait(time.Minute, catalog.CallsFailing.With(500))); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(b.events); (got > 0) != (i > 1) || got > 1 {
@@ -269,7 +271,7 @@ func TestTheFirstStatusIsWholeAndLaterOnesAreWhatChanged(t *testing.T) {
 
 func TestAnAbnormalConditionGoesWithItsCause(t *testing.T) {
 	b := newBench(t)
-	for _, outcome := range []error{kube.Stall(v1alpha1.InvalidSpecReason, "wrong"), nil} {
+	for _, outcome := range []error{kube.Stall(catalog.CANotNamed.With()), nil} {
 		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, outcome); err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +312,7 @@ func TestChangesWithoutNewsAreGathered(t *testing.T) {
 		{name: "no change, no write", after: time.Hour, jobs: 4, writes: 2, again: time.Minute},
 		{name: "the next waits again", jobs: 5, writes: 2, again: time.Second},
 		{name: "what is urgent does not", jobs: 6, urgent: true, writes: 3, again: time.Minute},
-		{name: "nor does trouble", jobs: 7, outcome: kube.Wait("Quota", time.Minute, "no room"), writes: 4, again: time.Minute},
+		{name: "nor does trouble", jobs: 7, outcome: kube.Wait(time.Minute, catalog.PodQuota.With()), writes: 4, again: time.Minute},
 	}
 	for _, step := range steps {
 		now = now.Add(step.after)
@@ -396,7 +398,7 @@ func TestConditionsChangeByTheReportersClock(t *testing.T) {
 		outcome error
 		since   time.Time
 	}{
-		{nil, now}, {nil, now}, {kube.Stall(v1alpha1.InvalidSpecReason, "no"), now.Add(2 * time.Hour)}, {kube.Stall(v1alpha1.InvalidSpecReason, "never"), now.Add(2 * time.Hour)},
+		{nil, now}, {nil, now}, {kube.Stall(catalog.CANotNamed.With()), now.Add(2 * time.Hour)}, {kube.Stall(catalog.CredentialsNotNamed.With()), now.Add(2 * time.Hour)},
 	} {
 		pool := b.pool(t)
 		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{Message: "listening"}, step.outcome); err != nil {
@@ -406,5 +408,70 @@ func TestConditionsChangeByTheReportersClock(t *testing.T) {
 			t.Errorf("%d: %s since %s, want %s", i, ready.Status, ready.LastTransitionTime, step.since)
 		}
 		now = now.Add(time.Hour)
+	}
+}
+
+// The causes of conditions are for programs: with the facts that a message is rendered from, and since when they hold.
+func TestCausesAreWritten(t *testing.T) {
+	b, now := newBench(t), time.Unix(1_000_000, 0)
+	b.reporter.Now = func() time.Time { return now }
+	finish := func(outcome error) *v1alpha1.RunnerPool {
+		t.Helper()
+		pool := b.pool(t)
+		attempt := b.reporter.Begin(pool)
+		kube.Mark(pool, v1alpha1.HealthyCondition, catalog.CircuitOpen.With(3, "Crash").Detailed("exit code 1"))
+		if _, err := attempt.Finish(t.Context(), kube.Done{}, outcome); err != nil {
+			t.Fatal(err)
+		}
+		return b.pool(t)
+	}
+	finish(kube.Wait(time.Minute, catalog.CallsFailing.With(500)))
+	now = now.Add(time.Hour)
+	next := now.Add(time.Minute)
+	pool := finish(kube.Wait(time.Minute, catalog.CallsFailing.With(502).About("GitHubConnection", "ci", "main").Retry(next), catalog.FormerCredentials.With()))
+	got := pool.Status.Causes
+	if len(got) != 3 || got[0].Code != "CallsFailing" || got[0].Parameter("code") != "502" || got[0].Condition != v1alpha1.ReadyCondition || !got[0].NextAttempt.Time.Equal(next) ||
+		got[0].Subject.Name != "main" || got[1].Code != "FormerCredentials" || got[2].Code != "CircuitOpen" || got[2].Condition != v1alpha1.HealthyCondition {
+		t.Fatalf("got %+v", got)
+	}
+	if !got[2].Since.Time.Equal(now.Add(-time.Hour)) || !got[0].Since.Time.Equal(now) {
+		t.Errorf("since %s and %s", got[0].Since, got[2].Since)
+	}
+	if want := "GitHub answered 502 to calls for pools; next try by 14:47:40Z; pools go on with the former credentials, and a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
+		t.Errorf("the message is %q", conditions.GetMessage(pool, v1alpha1.ReadyCondition))
+	}
+	pool = finish(nil)
+	if len(pool.Status.Causes) != 1 || pool.Status.Causes[0].Condition != v1alpha1.HealthyCondition {
+		t.Errorf("it is ready, and the causes are %+v", pool.Status.Causes)
+	}
+}
+
+// A status is bounded, whatever a cause's parts are.
+func TestCausesAreCut(t *testing.T) {
+	b := newBench(t)
+	long := strings.Repeat("x", 5000)
+	var causes []catalog.Cause
+	for range 2 * v1alpha1.MaxCauses {
+		causes = append(causes, catalog.PolicyUnavailable.With(long, "TimedOut").Detailed(long))
+	}
+	if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Minute, causes...)); err != nil {
+		t.Fatal(err)
+	}
+	got := b.pool(t).Status.Causes
+	if len(got) != v1alpha1.MaxCauses || len(got[0].Detail) != v1alpha1.MaxCauseText || len(got[0].Parameters[0].Value) != v1alpha1.MaxCauseText {
+		t.Errorf("%d causes of %d and %d bytes", len(got), len(got[0].Detail), len(got[0].Parameters[0].Value))
+	}
+}
+
+// A status of an older release has no causes. What it reports is no news to the next one.
+func TestAStatusWithoutCausesIsKnown(t *testing.T) {
+	b := newBench(t)
+	pool := b.pool(t)
+	conditions.MarkFalse(pool, v1alpha1.ReadyCondition, v1alpha1.GitHubUnavailableReason, "GitHub doesn't answer; next try 10:00:00Z")
+	if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Wait(time.Minute, catalog.CallsUnanswered.With())); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.events) != 0 || len(b.pool(t).Status.Causes) != 1 {
+		t.Errorf("%d events, causes %+v", len(b.events), b.pool(t).Status.Causes)
 	}
 }

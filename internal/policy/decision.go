@@ -20,6 +20,8 @@ type Failure struct {
 	Kind FailureKind `json:"kind"`
 	// Message has file and line where there is one, and says what to do.
 	Message string `json:"message"`
+	// IsLate is true if it was not asked to the end because that took too long: the next time it may be TimedOut.
+	IsLate bool `json:"-"`
 }
 
 // String says which policy failed, how, and what to do.

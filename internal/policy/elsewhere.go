@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -75,7 +76,9 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	case ctx.Err() != nil:
 		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
 	}
-	return nil, p.failure(EvaluationError, "it could not be asked: %v", err)
+	f := p.failure(EvaluationError, "it could not be asked: %v", err)
+	f.IsLate = errors.Is(err, os.ErrDeadlineExceeded)
+	return nil, f
 }
 
 // Answer is what the policy, whose rules are here, says to a question that another process asks.

@@ -28,6 +28,8 @@ type Object interface {
 	GetPolicyStatus() *v1alpha1.RunnerPolicyStatus
 	ConfigMaps() []types.NamespacedName
 	Unreadable() error
+	GetConditions() []metav1.Condition
+	Causes() *[]v1alpha1.Cause
 }
 
 // SourceOf returns what an object declares, without the ConfigMaps that it names. An error names the field.

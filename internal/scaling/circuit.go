@@ -69,10 +69,10 @@ const maxMessage = 300
 func (c Circuit) Status() *v1alpha1.HealthStatus {
 	s := &v1alpha1.HealthStatus{Revision: c.Revision}
 	if c.Failures > 0 {
-		s.Circuit = countStatus(c.Failures, c.Cause, c.Message, c.Last, c.nextProbe())
+		s.Circuit = countStatus(c.Failures, c.Cause, c.Message, c.Last, c.NextProbe())
 	}
 	if r := c.Rounds; r.wait() > 0 {
-		s.Rounds = countStatus(r.Count, r.Cause, r.Message, r.Last, r.next())
+		s.Rounds = countStatus(r.Count, r.Cause, r.Message, r.Last, r.Next())
 	}
 	if s.Circuit == nil && s.Rounds == nil {
 		return nil
@@ -131,11 +131,11 @@ func (c Circuit) Interval() time.Duration {
 // runners have none. A probe under way is waited for. The time is that to the next probe;
 // 0 when it is due or under way.
 func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Duration) {
-	h := Hold{Announce: busy + min(free, 1), Reason: c.String()}
+	h := Hold{Announce: busy + min(free, 1), Reason: c.Row() + nextTry(c.NextProbe())}
 	if probes > 0 {
 		return h, 0
 	}
-	if wait := c.nextProbe().Sub(now); wait > 0 {
+	if wait := c.NextProbe().Sub(now); wait > 0 {
 		return h, wait
 	}
 	return h.Trying(busy), 0
@@ -152,8 +152,8 @@ func (c Circuit) Row() string {
 	return fmt.Sprintf("%d runners in a row failed (%s: %s)", c.Failures, c.Cause, c.Message)
 }
 
-// String says what is amiss, in words that change only with a failure.
-func (c Circuit) String() string { return c.Row() + "; " + wording.NextTry(c.nextProbe()) }
+// NextProbe is when a runner is tried, unless one is under way.
+func (c Circuit) NextProbe() time.Time { return c.Last.Add(c.Interval()) }
 
-// nextProbe is when a runner is tried, unless one is under way.
-func (c Circuit) nextProbe() time.Time { return c.Last.Add(c.Interval()) }
+// nextTry ends the reason of a hold with the time of the next attempt.
+func nextTry(at time.Time) string { return at.UTC().Format("; next try " + wording.Clock) }

@@ -109,8 +109,8 @@ func TestACircuitIsRecalledFromTheStatus(t *testing.T) {
 	both.Rounds = passing.Rounds
 	for name, c := range map[string]scaling.Circuit{"closed": {Revision: "r1"}, "lasting causes": lasting, "passing causes": passing, "both": both} {
 		got := scaling.Recall("r1", c.Status())
-		if got.Open() != c.Open() || got.Rounds.Open() != c.Rounds.Open() || got.Open() && got.String() != c.String() ||
-			got.Rounds.Open() && got.Rounds.String() != c.Rounds.String() || got.Last != c.Last || got.Owned != 0 {
+		if got.Open() != c.Open() || got.Rounds.Open() != c.Rounds.Open() || got.Open() && (got.Row() != c.Row() || !got.NextProbe().Equal(c.NextProbe())) ||
+			got.Rounds.Open() && (got.Rounds.String() != c.Rounds.String() || !got.Rounds.Next().Equal(c.Rounds.Next())) || got.Last != c.Last || got.Owned != 0 {
 			t.Errorf("%s: %+v is recalled as %+v", name, c, got)
 		}
 		if other := scaling.Recall("r2", c.Status()); other != (scaling.Circuit{Revision: "r2"}) {

@@ -25,7 +25,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Protection is how long a runner without a job is kept after its creation, or
@@ -164,7 +163,7 @@ func (in Input) saturate(p Plan) Plan {
 func Desired(in Input) (int32, string) {
 	switch {
 	case !in.Demand.Known:
-		return countRunners(in.Runners).supply, wording.NoCount + ": runners are neither started nor ended"
+		return countRunners(in.Runners).supply, "no count of jobs: runners are neither started nor ended"
 	case in.Pace == nil || in.Suspended:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():

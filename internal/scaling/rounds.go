@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // The first failed round is repeated immediately. The wait before the next one is roundMin, and doubles with each further failed round up to roundMax.
@@ -63,11 +62,11 @@ func (r Rounds) wait() time.Duration {
 	return min(roundMax, roundMin<<min(r.Count-2, 10))
 }
 
-// next returns when the next round starts.
-func (r Rounds) next() time.Time { return r.Last.Add(r.wait()) }
+// Next returns when the next round starts.
+func (r Rounds) Next() time.Time { return r.Last.Add(r.wait()) }
 
 // Left returns the time until the next round; 0 if runners may be created now.
-func (r Rounds) Left(now time.Time) time.Duration { return max(0, r.next().Sub(now)) }
+func (r Rounds) Left(now time.Time) time.Duration { return max(0, r.Next().Sub(now)) }
 
 // Hold limits a pool that waits for its next round to the jobs that its live runners can take. When the round is due, the pool accepts one
 // more job, because a pool without runners would otherwise never try again. The round then creates all missing runners: single runners could
@@ -77,9 +76,9 @@ func (r Rounds) Hold(live int32, now time.Time) (Hold, bool) {
 		return Hold{}, false
 	}
 	if r.Left(now) > 0 {
-		return Hold{Announce: live, Reason: r.String()}, true
+		return Hold{Announce: live, Reason: r.String() + nextTry(r.Next())}, true
 	}
-	return Hold{Announce: live + 1, Create: math.MaxInt32, Reason: r.String()}, true
+	return Hold{Announce: live + 1, Create: math.MaxInt32, Reason: r.String() + nextTry(r.Next())}, true
 }
 
 // Patience returns the startup deadline of the next round. It doubles with each consecutive round whose runners did not start in time, up to
@@ -94,5 +93,5 @@ func (r Rounds) Patience(deadline time.Duration) time.Duration {
 
 // String describes the failures and the next round. The text changes only when another runner fails.
 func (r Rounds) String() string {
-	return fmt.Sprintf("%d attempts in a row produced no working runner (%s: %s); %s", r.Count, r.Cause, r.Message, wording.NextTry(r.next()))
+	return fmt.Sprintf("%d attempts in a row produced no working runner (%s: %s)", r.Count, r.Cause, r.Message)
 }

@@ -94,10 +94,11 @@ func TestRounds(t *testing.T) {
 		t.Errorf("one round that failed is repeated at once: %+v", r)
 	}
 	r = r.Failed(21, 40, v1alpha1.CauseRemoved, "gone", at(30))
+	why := r.String() + r.Next().UTC().Format("; next try 15:04:05Z")
 	for now, want := range map[int]scaling.Hold{
-		30: {Announce: 3, Reason: r.String()},
-		34: {Announce: 3, Reason: r.String()},
-		35: {Announce: 4, Create: 1<<31 - 1, Reason: r.String()},
+		30: {Announce: 3, Reason: why},
+		34: {Announce: 3, Reason: why},
+		35: {Announce: 4, Create: 1<<31 - 1, Reason: why},
 	} {
 		if hold, holds := r.Hold(3, at(now)); !holds || hold != want {
 			t.Errorf("after %d s: %+v, want %+v", now, hold, want)

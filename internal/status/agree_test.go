@@ -5,7 +5,6 @@ package status
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -31,7 +31,15 @@ func pool(s *Snapshot) *v1alpha1.RunnerPool   { return &s.Pools[0] }
 func scaleSet(s *Snapshot) *v1alpha1.ScaleSet { return &s.ScaleSets[0] }
 
 // sorted are all reasons.
-func sorted() []string { return slices.Sorted(maps.Keys(ranks)) }
+func sorted() []string {
+	var reasons []string
+	for _, row := range catalog.Rows() {
+		if row.Code == row.Reason {
+			reasons = append(reasons, row.Code)
+		}
+	}
+	return reasons
+}
 
 // readiness are the states of a pool by its condition Ready.
 func readiness() []variant {
@@ -86,7 +94,7 @@ func reasonsIn(t *testing.T, page string) []string {
 			continue
 		}
 		for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
-			if _, isReason := ranks[m[1]]; isReason && !slices.Contains(reasons, m[1]) {
+			if slices.Contains(sorted(), m[1]) && !slices.Contains(reasons, m[1]) {
 				reasons = append(reasons, m[1])
 			}
 		}
@@ -321,7 +329,7 @@ func contradictions(s *Snapshot) []string {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	ready := explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := explain.ConditionOf(p, v1alpha1.ReadyCondition)
 	isReady := ready != nil && ready.Status == metav1.ConditionTrue
 	compareColumns(p, f, ready, text, claim)
 
@@ -352,11 +360,11 @@ func policyFacts(s *Snapshot) []explain.Policy {
 	var all []explain.Policy
 	for i := range s.Policies {
 		p := &s.Policies[i]
-		all = append(all, explain.Policy{Policy: "RunnerPolicy/ci/" + p.Name, Ready: explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)})
+		all = append(all, explain.Policy{Policy: "RunnerPolicy/ci/" + p.Name, Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition)})
 	}
 	for i := range s.ClusterPolicies {
 		if p := &s.ClusterPolicies[i]; len(p.Spec.Namespaces) == 0 {
-			all = append(all, explain.Policy{Policy: "ClusterRunnerPolicy/" + p.Name, Ready: explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)})
+			all = append(all, explain.Policy{Policy: "ClusterRunnerPolicy/" + p.Name, Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition)})
 		}
 	}
 	return all
@@ -386,7 +394,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		return
 	}
 	c := &s.Connections[0]
-	ready := explain.ConditionOf(c.Status.Conditions, v1alpha1.ReadyCondition)
+	ready := explain.ConditionOf(c, v1alpha1.ReadyCondition)
 	f := amiss("GitHubConnection/ci/acme", ready)
 	if f == nil || ready == nil {
 		return
@@ -394,7 +402,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	isAway, o := ready.Reason == v1alpha1.GitHubUnavailableReason, c.Status.Outage
 	claim(!isAway || f.Do == explain.OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
 	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "don't restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
-	ofPool := explain.ConditionOf(pool(s).Status.Conditions, v1alpha1.ReadyCondition)
+	ofPool := explain.ConditionOf(pool(s), v1alpha1.ReadyCondition)
 	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && ofConnection[ofPool.Reason] && f.Severity != Note {
 		claim(slices.Contains(f.Objects, "RunnerPool/ci/linux-01"), "the pool isn't ready by its connection, and status says:\n%s", page.Text())
 	}
@@ -432,7 +440,7 @@ func compareColumns(p *v1alpha1.RunnerPool, f explain.PoolFacts, ready *explain.
 	if f.ScaleSet == nil || !usesSet {
 		return
 	}
-	listening := explain.ConditionOf(f.ScaleSet.Status.Conditions, v1alpha1.ListeningCondition)
+	listening := explain.ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	claim(isOpen || !accepts, "LISTENING isn't True, and explain says:\n%s", text)
 	claim(isOpen || !strings.Contains(text, "Jobs create runners"), "LISTENING isn't True, and explain says:\n%s", text)

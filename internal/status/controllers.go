@@ -64,7 +64,7 @@ func checkControllers(v view) symptoms {
 // watched is an object that a controller looks at.
 type watched interface {
 	metav1.Object
-	GetConditions() []metav1.Condition
+	explain.Conditioned
 	Unreadable() error
 }
 
@@ -78,7 +78,7 @@ type seen struct {
 }
 
 func (s seen) ready() *explain.Condition {
-	return explain.ConditionOf(s.object.GetConditions(), v1alpha1.ReadyCondition)
+	return explain.ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
 // amiss is the symptom that the object isn't ready.

@@ -5,13 +5,12 @@ package status
 
 import (
 	"fmt"
-	"regexp"
+	"net/url"
+	"slices"
 	"time"
 
-	"github.com/fluxcd/pkg/apis/meta"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 )
 
@@ -28,7 +27,7 @@ func checkConnections(v view) symptoms {
 		}
 		if refused := c.EventsRefused(); refused != "" {
 			all = append(all, symptom{
-				key: eventsRefusedReason + "|" + s.of.String(), of: s.of, reason: eventsRefusedReason, rank: ranks[v1alpha1.WebhookSecretMissingReason],
+				key: eventsRefusedReason + "|" + s.of.String(), of: s.of, reason: eventsRefusedReason, rank: rankOf(v1alpha1.WebhookSecretMissingReason),
 				message: refused, do: explain.EventsRefusedRemedy,
 			})
 		}
@@ -95,11 +94,8 @@ func checkSources(v view) symptoms {
 			continue
 		}
 		one := s.amiss(ready)
-		switch {
-		case ready.Reason == v1alpha1.ArtifactFailedReason:
-			one.key = unserved(one.key, ready.Message)
-		case ready.Reason == v1alpha1.BuildFailedReason && !apimeta.IsStatusConditionTrue(src.Status.Conditions, meta.StalledCondition):
-			one.rank.what = "definitions aren't compiled yet" // the compiler could not be run, or got too little CPU time
+		if ready.Reason == v1alpha1.ArtifactFailedReason && len(ready.Causes) > 0 && !slices.Contains(ofRepository, ready.Causes[0].Code) {
+			one.key = unserved(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
 			one.do = explain.WithoutRevision(one.do)
@@ -126,25 +122,20 @@ func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
 	}}
 }
 
-var (
-	// fetching is how a message begins that says from which server something can't be fetched.
-	fetching = regexp.MustCompile(`^fetching (\w+://[^/\s]+)\S*: ([^\n]*)`)
-	// unanswered is what it goes on with if the server doesn't answer: for the first who asks, and for those after it.
-	unanswered = regexp.MustCompile(`^(timed out: the server|the server did not answer lately)`)
-	// ofRepository is what is wrong with a repository, and not with its server.
-	ofRepository = regexp.MustCompile(`^(repository not found|reference not found|too large|unusable)`)
-)
+// ofRepository are causes of a repository, and not of its server.
+var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
 
 // unserved is the key of a server that serves none of its repositories; that of the symptom otherwise.
-func unserved(key, message string) string {
-	m := fetching.FindStringSubmatch(message)
-	switch {
-	case m == nil || ofRepository.MatchString(m[2]):
+func unserved(key string, c *v1alpha1.Cause) string {
+	server, err := url.Parse(c.Parameter("location"))
+	if err != nil || server.Host == "" {
 		return key
-	case unanswered.MatchString(m[2]):
-		return v1alpha1.ArtifactFailedReason + "|" + m[1]
 	}
-	return v1alpha1.ArtifactFailedReason + "|" + m[1] + "|" + alike(m[2])
+	key = fmt.Sprintf("%s|%s://%s", v1alpha1.ArtifactFailedReason, server.Scheme, server.Host)
+	if c.Code == catalog.ServerUnanswered.Code || c.Code == catalog.FetchLate.Code {
+		return key
+	}
+	return key + "|" + alike(c.Detail)
 }
 
 // checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't

@@ -14,7 +14,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxObjects is how many objects a finding names.
@@ -51,9 +50,6 @@ func findingOf(v view, of symptoms) Finding {
 		objects[s.of] = true
 		if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
 			f.LastFailure = s.failed
-		}
-		if s.next.IsZero() {
-			s.next = wording.NextTryIn(s.message, v.Now)
 		}
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}

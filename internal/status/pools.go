@@ -53,7 +53,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
-		is := explain.ConditionOf(p.Status.Conditions, c.name)
+		is := explain.ConditionOf(p, c.name)
 		if is == nil || is.Status != c.amiss || said[is.Reason] {
 			continue
 		}
@@ -140,11 +140,11 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	for i := range v.Pools {
 		p := &v.Pools[i]
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
-		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p.Status.Conditions, v1alpha1.ReadyCondition)) {
+		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
-		case isHurt && explain.ConditionOf(p.Status.Conditions, v1alpha1.SaturatedCondition) != nil:
+		case isHurt && explain.ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
 		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),

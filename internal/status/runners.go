@@ -81,7 +81,7 @@ func checkSpec(r *v1alpha1.Runner) symptoms {
 
 // reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.
 func reasonOfRunner(r *v1alpha1.Runner) string {
-	cause, ready := r.Status.Cause, explain.ConditionOf(r.Status.Conditions, v1alpha1.ReadyCondition)
+	cause, ready := r.Status.Cause, explain.ConditionOf(r, v1alpha1.ReadyCondition)
 	switch {
 	case cause.Permanent():
 		return v1alpha1.RunnersFailingReason

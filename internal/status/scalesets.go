@@ -26,12 +26,12 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 			}
 			continue
 		}
-		if labels := explain.ConditionOf(set.Status.Conditions, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
+		if labels := explain.ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
 			one := conditionOf(ofPool(pool), labels)
 			one.goOn = true
 			all = append(all, one)
 		}
-		ofPools := explain.ConditionOf(pool.Status.Conditions, v1alpha1.ReadyCondition)
+		ofPools := explain.ConditionOf(pool, v1alpha1.ReadyCondition)
 		if isAmiss(ready) && !isAmiss(ofPools) && ready.Status == metav1.ConditionFalse {
 			one := s.amiss(ready)
 			one.of = ofPool(pool)
@@ -44,7 +44,7 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 
 // checkSession finds a session that isn't open though nothing else says so, and one that a restart would lose.
 func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *explain.Condition) symptoms {
-	listening := explain.ConditionOf(set.Status.Conditions, v1alpha1.ListeningCondition)
+	listening := explain.ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
 	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // APIVersion and Kind of a Page as JSON. Fields may be added within a version; none changes its meaning.
@@ -75,20 +76,15 @@ const (
 )
 
 // Severity says how bad a finding is.
-type Severity string
+type Severity = catalog.Severity
 
 // Severities, the worst first.
 const (
-	// Critical is when no work is done at all.
-	Critical Severity = "critical"
-	// Error is when pools take no jobs, or runners don't start.
-	Error Severity = "error"
-	// Warning is when things work, but not as they were asked to.
-	Warning Severity = "warning"
-	// Ahead is what will go wrong if nobody does anything.
-	Ahead Severity = "ahead"
-	// Note is what somebody asked for, or what passes by itself. It is no trouble.
-	Note Severity = "note"
+	Critical = catalog.Critical
+	Error    = catalog.Error
+	Warning  = catalog.Warning
+	Ahead    = catalog.Ahead
+	Note     = catalog.Note
 )
 
 // severities, the worst first.

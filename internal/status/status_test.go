@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/test/golden"
 )
@@ -52,6 +53,23 @@ func since(conditions *[]metav1.Condition, d time.Duration, name string, status 
 
 func fails(conditions *[]metav1.Condition, reason, message string) {
 	is(conditions, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, message)
+}
+
+// caused sets a condition of an object to False with causes.
+func caused(o kubeObject, name string, causes ...catalog.Cause) {
+	plain, conditions := catalog.Plain(causes), o.GetConditions()
+	is(&conditions, name, metav1.ConditionFalse, catalog.Reason(plain), catalog.Messages(plain))
+	o.SetConditions(conditions)
+	for _, c := range plain {
+		c.Condition = name
+		*o.Causes() = append(*o.Causes(), c)
+	}
+}
+
+type kubeObject interface {
+	GetConditions() []metav1.Condition
+	SetConditions([]metav1.Condition)
+	Causes() *[]v1alpha1.Cause
 }
 
 // calm is an installation of so many pools in which all is well.
@@ -146,15 +164,16 @@ var pages = map[string]func() *Snapshot{
 		s := calm(1)
 		src := s.Sources[0]
 		s.Sources = nil
-		for i, message := range []string{
-			"fetching https://git.example/team/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 20s)",
-			"fetching https://git.example/infra.git: the server did not answer lately; it is asked again in turn",
-			"fetching https://other.example/pools.git: timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 20s)",
-			"fetching https://git.example/nothing.git: repository not found",
+		const timedOut = "timed out: the server did not answer in time; check that it can be reached, or allow more time (spec.timeout is 20s)"
+		for i, cause := range []catalog.Cause{
+			catalog.ServerUnanswered.With("https://git.example/team/pools.git").Detailed(timedOut),
+			catalog.FetchLate.With("https://git.example/infra.git").Detailed("the server did not answer lately"),
+			catalog.ServerUnanswered.With("https://other.example/pools.git").Detailed(timedOut),
+			catalog.RepositoryUnavailable.With("https://git.example/nothing.git").Detailed("repository not found"),
 		} {
 			one := *src.DeepCopy()
 			one.Name = fmt.Sprintf("pools-%d", i)
-			fails(&one.Status.Conditions, v1alpha1.ArtifactFailedReason, message)
+			caused(&one, v1alpha1.ReadyCondition, cause)
 			s.Sources = append(s.Sources, one)
 		}
 		return s
@@ -287,7 +306,8 @@ func unreadable() *Snapshot {
 	c, src, p := &s.Connections[0], &s.Sources[0], &s.Policies[0]
 	fail(&c.Unread, &c.Status.Conditions, invalid, "spec.webhook.hookID: json: cannot unmarshal string into Go value of type int64")
 	fail(&src.Unread, &src.Status.Conditions, invalid, `spec.timeout: time: invalid duration "99999999999h"`)
-	fail(&p.Unread, &p.Status.Conditions, v1alpha1.PolicyInvalidReason, `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`, "The pools that it binds keep what was decided last")
+	p.Fields = []string{"spec.library.resources.maxPerPod.cpu"}
+	caused(p, v1alpha1.ReadyCondition, catalog.PolicyBroken.With(`spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity`), catalog.LastDecisionHolds.With())
 	fail(&s.Pools[0].Unread, &s.Pools[0].Status.Conditions, invalid, `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity`, `spec.scale.idleTimeout: time: invalid duration "banana"`)
 	fail(&s.ScaleSets[1].Unread, &s.ScaleSets[1].Status.Conditions, invalid, "spec.labels[0]: json: cannot unmarshal number into Go value of type string")
 	s.ScaleSets = append(s.ScaleSets, s.ScaleSets[1])
@@ -311,8 +331,9 @@ func mixed() *Snapshot {
 		is(&s.Pools[i].Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyFailedReason, message)
 	}
 	s.Pools[2].Status.Jobs = new(int32(5))
-	fails(&s.Pools[2].Status.Conditions, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
-	is(&s.Pools[2].Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed (Crash: Error (exit code 1)); next try 12:00:07Z")
+	for _, name := range []string{v1alpha1.ReadyCondition, v1alpha1.HealthyCondition} {
+		caused(&s.Pools[2], name, catalog.CircuitOpen.With(3, v1alpha1.CauseCrash).Detailed("Error (exit code 1)").Retry(noon.Add(7*time.Second)))
+	}
 	s.Pools[2].Status.Failures = []v1alpha1.RunnerFailure{{
 		Runner: "linux-03-6", Time: ago(3 * time.Second), Cause: v1alpha1.CauseCrash, Reason: "Error (exit code 1)", Node: "n1",
 		Exit: &v1alpha1.RunnerExit{Code: 1, Message: "no such file: run.sh"},
@@ -357,14 +378,14 @@ func TestVerdicts(t *testing.T) {
 
 // Without a former template nothing goes on.
 func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
-	for message, want := range map[string]string{
-		"spec.template.spec.hostNetwork: no":                       "Until then the pool starts no runners and accepts no jobs.",
-		"revision linux-1 goes on: spec.template.spec.hostPID: no": "The revision before goes on.",
+	for want, more := range map[string][]catalog.Cause{
+		"Until then the pool starts no runners and accepts no jobs.": nil,
+		"The revision before goes on.":                               {catalog.PreviousRevision.With("linux-1")},
 	} {
 		s := calm(1)
-		fails(&s.Pools[0].Status.Conditions, v1alpha1.PolicyDeniedReason, message)
+		caused(&s.Pools[0], v1alpha1.ReadyCondition, append([]catalog.Cause{catalog.PodDenied.With("spec.template.spec.hostPID: no")}, more...)...)
 		if found := Look(s).Findings; len(found) != 1 || !strings.HasSuffix(found[0].Do, "allow it. "+want) {
-			t.Errorf("%s: found %+v", message, found)
+			t.Errorf("%s: found %+v", want, found)
 		}
 	}
 }
@@ -416,7 +437,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
 		s := calm(1)
 		s.Sources[0].Status.LastAppliedRevision = applied
-		fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "there is no folder \"pool\" to compile")
+		caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.FolderMissing.With("there is no folder \"pool\" to compile"))
 		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
 			t.Errorf("%q: found %+v", applied, found)
 		}
@@ -426,7 +447,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 // Definitions that got no answer from the compiler aren't wrong.
 func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
 	s := calm(1)
-	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "compiling revision main@sha1:1: too little CPU time")
+	caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.CompilerFailed.With("main@sha1:1").Detailed("too little CPU time"))
 	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions aren't compiled yet" {
 		t.Errorf("found %+v", found)
 	}
@@ -437,7 +458,7 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	s := calm(2)
 	for i := range s.Pools {
 		p := &s.Pools[i]
-		fails(&p.Status.Conditions, v1alpha1.TemplateInvalidReason, "revision "+[]string{"arm", "amd"}[i]+"-ec565b8037 goes on: spec.template: no")
+		caused(p, v1alpha1.ReadyCondition, catalog.PodRefused.With().Detailed("spec.template: no"), catalog.PreviousRevision.With([]string{"arm", "amd"}[i]+"-ec565b8037"))
 	}
 	found := Look(s).Findings
 	if len(found) != 1 || found[0].Message != "the revision before goes on: spec.template: no" || found[0].Hurts.Pools != 2 {
@@ -524,22 +545,20 @@ func constants(t *testing.T, file, suffix string) map[string]string {
 
 func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 	reasons := constants(t, "conditions.go", "Reason")
-	known := map[string]bool{}
+	known := map[string]bool{string(v1alpha1.RunnerFinished): true, string(v1alpha1.RunnerFailed): true}
 	for name, reason := range reasons {
 		known[reason] = true
-		r, ok := ranks[reason]
+		row := catalog.Of(reason)
 		switch {
-		case !ok:
-			t.Errorf("corral status doesn't know the reason %s (%s): add it to ranks", reason, name)
-		case r != healthy && (r.what == "" || r.severity == ""):
-			t.Errorf("the reason %s has the rank %+v", reason, r)
-		case r != healthy && explain.Remedy(poolKind, reason) == "":
-			t.Errorf("nobody is told what to do about %s: add it to the remedies of internal/explain", reason)
+		case row.Title == reason:
+			t.Errorf("the catalog has no row of the reason %s (%s)", reason, name)
+		case reason != v1alpha1.SucceededReason && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
+			t.Errorf("the reason %s has the row %+v", reason, row)
 		}
 	}
-	for reason := range ranks {
-		if !known[reason] {
-			t.Errorf("the reason %s is ranked, and the API has none such", reason)
+	for _, row := range catalog.Rows() {
+		if row.Reason != "" && !known[row.Reason] {
+			t.Errorf("the row %s has the reason %s, and the API has none such", row.Code, row.Reason)
 		}
 	}
 }

@@ -5,12 +5,12 @@ package status
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 )
 
@@ -53,6 +53,7 @@ type symptom struct {
 	key     string
 	of      object
 	reason  string
+	code    string // of the cause, if it is known
 	rank    rank
 	message string
 	do      string
@@ -131,24 +132,21 @@ func (all symptoms) hurt() map[string]bool {
 	return hurt
 }
 
-// revisionGoesOn is how a pool's message begins whose template is refused: each pool has a revision of its own, of one cause.
-var revisionGoesOn = regexp.MustCompile(`^revision \S+ goes on: `)
-
 // conditionOf is a symptom by a condition of an object.
 func conditionOf(of object, c *explain.Condition) symptom {
-	r := rankOf(c.Reason)
-	message := revisionGoesOn.ReplaceAllString(c.Message, "the revision before goes on: ")
+	r, row := rankOf(c.Reason), c.Row()
+	r.what = cmp.Or(row.Title, r.what)
 	return symptom{
-		key: c.Reason + "|" + r.what + "|" + alike(message), of: of, reason: c.Reason, rank: r, message: message,
-		do: explain.RemedyFor(of.kind, c), since: c.Since.Time,
+		key: c.Reason + "|" + r.what + "|" + alike(c.Problem()), of: of, reason: c.Reason, code: row.Code, rank: r, message: c.Problem(),
+		do: explain.RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
 }
 
 // ofQuota makes a symptom that a namespace's quota is used up one of all that lack the same: pods, or claims of caches.
 func (s symptom) ofQuota(namespace string) symptom {
-	s.key, s.do = s.reason+"|"+namespace, explain.QuotaRemedy(s.message)
-	if explain.IsOfClaims(s.message) {
-		s.key, s.rank.what = s.key+"|claims", "the quota admits no more claims of caches"
+	s.key = s.reason + "|" + namespace
+	if s.code == catalog.ClaimQuota.Code {
+		s.key += "|claims"
 	}
 	return s
 }

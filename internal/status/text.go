@@ -5,7 +5,6 @@ package status
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -68,12 +67,9 @@ func (p Page) Text() string {
 	return b.String()
 }
 
-// meanwhile is the last line of a message that says what goes on: what to do says it, too.
-var meanwhile = regexp.MustCompile(`\n(Nothing|What was applied|The pools that it binds) [^\n]*$`)
-
 // problems are what a message says is wrong, in one line.
 func problems(message string) string {
-	return strings.ReplaceAll(meanwhile.ReplaceAllString(strings.TrimSpace(message), ""), "\n", "; ")
+	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
 // printable replaces what isn't to be printed: messages are anybody's.

@@ -23,6 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// Clock is the layout of a time of day, in UTC, as package time has layouts.
+const Clock = "15:04:05Z"
+
 const dots = "…"
 
 // Truncate returns a text of at most so many bytes, 3 or more. No character is cut in two.
@@ -246,17 +249,3 @@ func Refusal(r *field.Error) string {
 	}
 	return detail
 }
-
-// NoCount is how the reason of a decision begins that was taken without knowing how many jobs there are.
-const NoCount = "no count of jobs"
-
-// former is what Former writes.
-var former = regexp.MustCompile(`, with former credentials of GitHubConnection ".*`)
-
-// Former says that a pool goes on with credentials that are those of its connection no more.
-func Former(connection string) string {
-	return fmt.Sprintf(", with former credentials of GitHubConnection %q: a restart of the controller would stop it", connection)
-}
-
-// WithoutFormer returns a message without what Former says: the connection says it, too.
-func WithoutFormer(message string) string { return former.ReplaceAllString(message, "") }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -261,7 +262,7 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 		case <-p.over:
 			return nil
 		case <-late.C:
-			return fmt.Errorf("there was no answer within %s", most.Wall)
+			return lateError(most.Wall)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -313,3 +314,13 @@ func readFrame(r io.Reader) ([]byte, error) {
 	_, err := io.ReadFull(r, text)
 	return text, err
 }
+
+// lateError is of a child that did not answer within a time. It is an os.ErrDeadlineExceeded.
+type lateError time.Duration
+
+func (e lateError) Error() string {
+	return fmt.Sprintf("there was no answer within %s", time.Duration(e))
+}
+
+// Is reports whether the error is of that kind.
+func (e lateError) Is(target error) bool { return target == os.ErrDeadlineExceeded }

@@ -285,7 +285,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 func refusedPrune(s *fixture, why string) verdict {
 	return verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Stalled: true,
-		Message: why + ". If this is meant: " +
+		Message: why + "\nIf this is meant: " +
 			"kubectl annotate poolsource -n " + s.namespace + " pools --overwrite corral.dev/allow-prune=main@sha1:COMMIT",
 	}
 }

@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package catalog defines every cause that a status may contain: its reason, its severity, and the templates that its message and remedy are
+// rendered from. Controllers make causes from the rows; nothing parses a rendered text.
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// Severity of a cause.
+type Severity string
+
+// Severities, the worst first.
+const (
+	// Critical is when no work is done at all.
+	Critical Severity = "critical"
+	// Error is when pools take no jobs, or runners don't start.
+	Error Severity = "error"
+	// Warning is when things work, but not as they were asked to.
+	Warning Severity = "warning"
+	// Ahead is what will go wrong at a known time.
+	Ahead Severity = "ahead"
+	// Note is what a user asked for, or what passes by itself.
+	Note Severity = "note"
+)
+
+// Role of a row.
+type Role string
+
+// Roles of rows other than that of a cause.
+const (
+	// Named is a cause whose message begins with its reason.
+	Named Role = "named"
+	// Fact adds something to the causes before it.
+	Fact Role = "fact"
+	// Meanwhile is a Fact about what stays in force, and what allows another attempt.
+	Meanwhile Role = "meanwhile"
+	// Aside is a Fact whose changes are no news.
+	Aside Role = "aside"
+	// Lead is an Aside that precedes the message, such as where the causes were seen.
+	Lead Role = "lead"
+)
+
+// adds reports whether the row only adds to a cause.
+func (r *Row) adds() bool { return r.Role != "" && r.Role != Named }
+
+// Row defines one cause. A row whose code is a reason of the API also has the defaults of the other rows with that reason.
+type Row struct {
+	// Code is unique. Reason is the reason of the condition; the code if empty.
+	Code, Reason string
+	// Title is a short name. Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
+	// the message contains {detail}.
+	Title, Message, Remedy string
+	Severity               Severity
+	// Grace is how long the cause counts as a note only, with the title Early if that is not empty.
+	Grace time.Duration
+	Early string
+	// SameAs is the code of another cause that this one may turn into, and back, without being news.
+	SameAs string
+	// Volatile are parameters that may change while the cause stays the same. Such a change emits no event.
+	Volatile []string
+	// Stalls is true if no retry helps.
+	Stalls bool
+	// Role is what the row is to the other causes of a condition.
+	Role Role
+	// Doc is the anchor of the documentation, if there is a page about this cause.
+	Doc string
+
+	names  []string // of its parameters, as they first occur in the templates
+	quotes bool     // whether the message contains the detail
+}
+
+// Rows by their code.
+var rows = map[string]*Row{}
+
+// Rows returns all rows, sorted by code.
+func Rows() []*Row {
+	return slices.SortedFunc(maps.Values(rows), func(a, b *Row) int { return strings.Compare(a.Code, b.Code) })
+}
+
+// placeholder is a parameter in a template.
+var placeholder = regexp.MustCompile(`\{(\w+)\}`)
+
+// Placeholders that are no parameters.
+const detail, next, nextBy = "detail", "next", "nextBy"
+
+// define adds a row to the catalog.
+func define(r Row) *Row {
+	if r.Reason == "" && !r.adds() {
+		r.Reason = r.Code
+	}
+	for _, m := range placeholder.FindAllStringSubmatch(r.Message+r.Remedy, -1) {
+		r.quotes = r.quotes || m[1] == detail
+		if !slices.Contains([]string{detail, next, nextBy}, m[1]) && !slices.Contains(r.names, m[1]) {
+			r.names = append(r.names, m[1])
+		}
+	}
+	rows[r.Code] = &r
+	return &r
+}
+
+// Of returns the row of a code. An unknown code, such as one of another release, is named as it is.
+func Of(code string) *Row {
+	if r := rows[code]; r != nil {
+		return r
+	}
+	return &Row{Code: code, Reason: code, Title: code, Severity: Warning}
+}
+
+// Parameters returns the names of its parameters, in the order in which With takes their values.
+func (r *Row) Parameters() []string { return r.names }
+
+// Cause is a cause with the error that it was made from, if any.
+type Cause struct {
+	v1alpha1.Cause
+	Err error
+}
+
+// With makes a cause with values for the parameters, in the order of Parameters.
+func (r *Row) With(values ...any) Cause {
+	c := Cause{Cause: v1alpha1.Cause{Code: r.Code}}
+	for i, v := range values {
+		c.Parameters = append(c.Parameters, v1alpha1.CauseParameter{Name: r.names[i], Value: fmt.Sprint(v)})
+	}
+	return c
+}
+
+// Text makes a cause that has only a reason and a text: what an object reports that has no causes, as one of an older release.
+func Text(reason, text string) Cause {
+	return Cause{Cause: v1alpha1.Cause{Code: reason, Detail: text}}
+}
+
+// Wrap adds an error. Its text becomes the detail.
+func (c Cause) Wrap(err error) Cause {
+	c.Err = err
+	return c.Detailed(err.Error())
+}
+
+// Detailed adds the text of another program.
+func (c Cause) Detailed(text string) Cause {
+	c.Detail = text
+	return c
+}
+
+// About sets the object that is at fault.
+func (c Cause) About(kind, namespace, name string) Cause {
+	c.Subject = &v1alpha1.CauseSubject{Kind: kind, Namespace: namespace, Name: name}
+	return c
+}
+
+// String renders the cause.
+func (c Cause) String() string { return Message(&c.Cause) }
+
+// Retry sets the time of the next attempt.
+func (c Cause) Retry(at time.Time) Cause {
+	c.NextAttempt = &metav1.Time{Time: at.UTC().Truncate(time.Second)}
+	return c
+}
+
+// Plain returns the causes for a status.
+func Plain(causes []Cause) []v1alpha1.Cause {
+	list := make([]v1alpha1.Cause, len(causes))
+	for i, c := range causes {
+		list[i] = c.Cause
+	}
+	return list
+}
+
+// Reason returns the reason of the condition that has these causes.
+func Reason(causes []v1alpha1.Cause) string { return Of(causes[0].Code).Reason }
+
+// Message renders one cause.
+func Message(c *v1alpha1.Cause) string {
+	row := Of(c.Code)
+	text := render(row.Message, c)
+	switch {
+	case c.Detail == "" || row.quotes:
+		return text
+	case text == "":
+		return c.Detail
+	}
+	return text + ": " + c.Detail
+}
+
+// Messages renders the causes of a condition.
+func Messages(causes []v1alpha1.Cause) string {
+	text := ""
+	for i := range causes {
+		row, part := Of(causes[i].Code), Message(&causes[i])
+		switch {
+		case i == 0:
+			text = part
+		case row.Role == Lead:
+			text = part + ": " + text
+		case row.adds() && unicode.IsLower([]rune(part + " ")[0]): // else it is a sentence
+			text += "; " + part
+		default:
+			text += "\n" + part
+		}
+	}
+	return text
+}
+
+// Problem renders the causes without what stays as it is meanwhile.
+func Problem(causes []v1alpha1.Cause) string {
+	return Messages(slices.DeleteFunc(slices.Clone(causes), func(c v1alpha1.Cause) bool { return Of(c.Code).Role == Meanwhile }))
+}
+
+// Remedy renders what to do about a cause; "" if its row has no remedy of its own.
+func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) }
+
+func render(template string, c *v1alpha1.Cause) string {
+	return placeholder.ReplaceAllStringFunc(template, func(name string) string {
+		switch name = strings.Trim(name, "{}"); {
+		case name == detail:
+			return c.Detail
+		case name == next && c.NextAttempt != nil:
+			return c.NextAttempt.UTC().Format("; next try " + wording.Clock)
+		case name == nextBy && c.NextAttempt != nil:
+			return c.NextAttempt.UTC().Format("; next try by " + wording.Clock)
+		}
+		return c.Parameter(name)
+	})
+}
+
+// Same reports whether two lists have the same causes: the same codes, subjects and parameters, apart from volatile ones.
+func Same(a, b []v1alpha1.Cause) bool { return Identity(a) == Identity(b) }
+
+// Identity identifies causes as Same does.
+func Identity(causes []v1alpha1.Cause) (text string) {
+	for i := range causes {
+		if role := Of(causes[i].Code).Role; role != Aside && role != Lead {
+			text += identity(&causes[i]) + "\n"
+		}
+	}
+	return text
+}
+
+func identity(c *v1alpha1.Cause) string {
+	row := Of(c.Code)
+	text := cmp.Or(row.SameAs, c.Code) + "|" + c.Condition
+	if c.Subject != nil {
+		text += fmt.Sprintf("|%s/%s/%s", c.Subject.Kind, c.Subject.Namespace, c.Subject.Name)
+	}
+	for _, p := range c.Parameters {
+		if !slices.Contains(row.Volatile, p.Name) {
+			text += fmt.Sprintf("|%s=%q", p.Name, p.Value)
+		}
+	}
+	return text
+}
+
+// Settle returns the causes for a status: bounded, cut, each with the time since which the earlier causes have it.
+func Settle(causes, earlier []v1alpha1.Cause, now time.Time) []v1alpha1.Cause {
+	causes = slices.Clone(causes[:min(len(causes), v1alpha1.MaxCauses)])
+	for i := range causes {
+		c := &causes[i]
+		c.Parameters = slices.Clone(c.Parameters)
+		c.Detail = wording.Truncate(c.Detail, v1alpha1.MaxCauseText)
+		for j := range c.Parameters {
+			c.Parameters[j].Value = wording.Truncate(c.Parameters[j].Value, v1alpha1.MaxCauseText)
+		}
+		if c.Since == nil {
+			c.Since = &metav1.Time{Time: now.UTC().Truncate(time.Second)}
+		}
+		if k := slices.IndexFunc(earlier, func(e v1alpha1.Cause) bool { return identity(&e) == identity(c) }); k >= 0 && earlier[k].Since != nil {
+			c.Since = earlier[k].Since
+		}
+	}
+	return causes
+}
