@@ -4,6 +4,7 @@
 package pools
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"github.com/corral-dev/corral/controllers/policies"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/scaling"
+	"github.com/corral-dev/corral/test/reword"
 )
 
 // restart loses what the process knows: its policies, sessions and memory. It returns the events from now on.
@@ -39,9 +42,9 @@ func (b *bench) declarePolicy(name, module string) {
 	}))
 }
 
-// A process that has just begun says nothing new of a pool until it knows more, whatever its state was.
-func TestARestartChangesNoConditionOfAPool(t *testing.T) {
-	for name, settle := range map[string]func(*bench){
+// states bring a pool into states that a restart must not change.
+func states() map[string]func(*bench) {
+	return map[string]func(*bench){
 		"ready":  func(*bench) {},
 		"full":   func(b *bench) { b.snapshot.Assigned, b.snapshot.Statistics.AvailableJobs = 2, 3 },
 		"denied": func(b *bench) { b.put("q", deny("runner:1")) },
@@ -65,17 +68,30 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 				b.results.Failures = append(b.results.Failures, runners.Failure{Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseImagePull, Message: "no such image (a)", Began: b.now, At: b.now})
 			}
 		},
-	} {
+	}
+}
+
+// settled returns a pool in a state.
+func settled(t *testing.T, settle func(*bench)) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.Reporter.Now = func() time.Time { return b.now }
+	b.declarePolicy("p", limit(2, ""))
+	b.declarePolicy("q", "")
+	b.put("p", limit(2, ""))
+	b.put("q", deny("other:1"))
+	b.start()
+	settle(b)
+	b.reconcile()
+	b.reconcile()
+	return b
+}
+
+// A process that has just begun says nothing new of a pool until it knows more, whatever its state was.
+func TestARestartChangesNoConditionOfAPool(t *testing.T) {
+	for name, settle := range states() {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.declarePolicy("p", limit(2, ""))
-			b.declarePolicy("q", "")
-			b.put("p", limit(2, ""))
-			b.put("q", deny("other:1"))
-			b.start()
-			settle(b)
-			b.reconcile()
-			b.reconcile()
+			b := settled(t, settle)
 			before := b.pool().Status
 			told := b.restart()
 			b.reconcile()
@@ -87,6 +103,45 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 			}
 			for len(told) > 0 {
 				t.Errorf("it tells: %s", <-told)
+			}
+		})
+	}
+}
+
+// brief is what programs read of a status: all but sentences.
+func brief(s *v1alpha1.RunnerPoolStatus) any {
+	var all []string
+	for _, c := range s.Conditions {
+		all = append(all, fmt.Sprintln(c.Type, c.Status, c.Reason, c.LastTransitionTime))
+	}
+	return []any{all, s.Causes, s.Health, s.Update, s.Decision}
+}
+
+// Another release may word everything otherwise. A process of it goes on with what the status records: circuits stay open, the next attempt is
+// made when it was planned, and no event is repeated.
+func TestARewordedCatalogChangesNothingAtARestart(t *testing.T) {
+	for name, settle := range states() {
+		t.Run(name, func(t *testing.T) {
+			same, reworded := settled(t, settle), settled(t, settle)
+			for _, b := range []*bench{same, reworded} {
+				if b == reworded {
+					reword.All(t)
+				}
+				snapshot, loaded := b.snapshot, b.Policies
+				told := b.restart()
+				b.snapshot, b.Policies = snapshot, loaded
+				b.reconcile()
+				b.now = b.now.Add(scaling.ProbeMin / 2)
+				b.reconcile()
+				for len(told) > 0 {
+					t.Errorf("it tells: %s", <-told)
+				}
+			}
+			if diff := cmp.Diff(brief(&same.pool().Status), brief(&reworded.pool().Status)); diff != "" {
+				t.Errorf("another wording makes a difference (-same +reworded):\n%s", diff)
+			}
+			if n, m := len(same.runners()), len(reworded.runners()); n != m || !cmp.Equal(same.announced, reworded.announced) {
+				t.Errorf("%d and %d runners, announced %v and %v", n, m, same.announced, reworded.announced)
 			}
 		})
 	}

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reword rewords the catalog: what programs do must not depend on its sentences.
+package reword
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/corral-dev/corral/internal/catalog"
+)
+
+var words = regexp.MustCompile(`\{\w+\}|[^{]+`)
+
+// All writes each template of the catalog in capitals until the test ends. No other test may run meanwhile.
+func All(t *testing.T) {
+	t.Helper()
+	for _, row := range catalog.Rows() {
+		before := *row
+		for _, template := range []*string{&row.Title, &row.Message, &row.Remedy} {
+			*template = words.ReplaceAllStringFunc(*template, func(part string) string {
+				if strings.HasPrefix(part, "{") {
+					return part
+				}
+				return "REWORDED " + strings.ToUpper(part)
+			})
+		}
+		t.Cleanup(func() { *row = before })
+	}
+}
