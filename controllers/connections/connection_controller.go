@@ -118,7 +118,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
 	conn.Status.Lacks = withEvents(conn.Status.Lacks, r.eventsRefused(ctx, conn)) // whatever GitHub says of the credentials
+	before := conn.Status.Identity
 	done, err := r.reconcile(ctx, conn)
+	done.News = before != "" && before != conn.Status.Identity
 	if err == nil {
 		err = r.trouble(conn)
 	}
@@ -157,7 +159,6 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	if err := r.use(conn, creds); err != nil {
 		return again, err
 	}
-	again.News = conn.Status.Identity != "" && conn.Status.Identity != v.identity.Login
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
 	lacks, probed := r.lacks(ctx, conn, v)
 	conn.Status.Lacks, conn.Status.Probed = withEvents(lacks, conn.EventsRefused()), probed

@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -376,5 +377,23 @@ func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
 	const want = "; x: not given the connection's certificates, as the template mounts something at /usr/local/share/ca-certificates/corral, above or below"
 	if said := conditions.GetMessage(b.pool(), v1alpha1.TemplateValidCondition); !strings.HasSuffix(said, want) {
 		t.Errorf("told: %s", said)
+	}
+}
+
+// A policy that takes too much is one cause, whichever limit it meets first.
+func TestAPolicyThatTakesTooMuchIsOneCause(t *testing.T) {
+	failure := func(kind policy.FailureKind, isLate bool) []v1alpha1.Cause {
+		return catalog.Plain(causesOf(catalog.PolicyUnavailable, []policy.Failure{{Policy: "RunnerPolicy/ci/p", Kind: kind, Message: "why", IsLate: isLate}}))
+	}
+	timedOut := failure(policy.TimedOut, false)
+	if !catalog.Same(timedOut, failure(policy.EvaluationError, true)) || catalog.Same(timedOut, failure(policy.EvaluationError, false)) || catalog.Same(timedOut, failure(policy.Quarantined, false)) {
+		t.Error("causes are the same that aren't, or differ that don't")
+	}
+	if s := timedOut[0].Subject; *s != (v1alpha1.CauseSubject{Kind: "RunnerPolicy", Namespace: "ci", Name: "p"}) {
+		t.Errorf("the subject is %+v", s)
+	}
+	cluster := causesOf(catalog.PolicyUnavailable, []policy.Failure{{Policy: "ClusterRunnerPolicy/p"}})
+	if s := cluster[0].Subject; *s != (v1alpha1.CauseSubject{Kind: "ClusterRunnerPolicy", Name: "p"}) {
+		t.Errorf("the subject is %+v", s)
 	}
 }

@@ -25,10 +25,10 @@ import (
 // messagesIntro says how to read the page.
 const messagesIntro = `# Messages
 
-All messages that users read. In ` + "`status.causes`" + `, a cause has one of the codes below; a name in braces is one of its parameters. The detail of a
-cause, which another program wrote, follows its message. Alert on codes and parameters: messages may change with each release. In the other
-tables a verb such as ` + "`%s`" + ` stands for a value, and … for text that is put together elsewhere. What to do about each reason:
-[operations](../operations.md).
+All messages that users read. In ` + "`status.causes`" + `, a cause has one of the codes below; a name in braces is one of its parameters, and {next} or
+{nextBy} the time of the next attempt. The detail of a cause, which another program wrote, follows its message. Alert on codes and parameters:
+messages may change with each release. In the other tables a verb such as ` + "`%s`" + ` stands for a value, and … for text that is put together
+elsewhere. What to do about each reason: [operations](../operations.md).
 `
 
 // deciding are the packages whose texts are the reasons of numbers and states.

@@ -4,12 +4,16 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/rollout"
 )
+
+// ErrLate is of a policy that did not answer in time.
+var ErrLate = errors.New("there was no answer in time")
 
 // Failure is why a policy could not be asked, or gave an answer that is none. A decision
 // with a failure of an enforced policy is void: the decision before stays in force.

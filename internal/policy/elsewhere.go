@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -77,7 +76,7 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
 	}
 	f := p.failure(EvaluationError, "it could not be asked: %v", err)
-	f.IsLate = errors.Is(err, os.ErrDeadlineExceeded)
+	f.IsLate = errors.Is(err, ErrLate)
 	return nil, f
 }
 

@@ -5,6 +5,8 @@ package policy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -95,5 +97,17 @@ func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
 	}
 	if failures := ask(minPause+time.Minute, 0); len(failures) > 0 || len(loaded.Quarantined()) > 0 {
 		t.Errorf("after the pause: %v, in quarantine for %v", failures, loaded.Quarantined())
+	}
+}
+
+// A process that did not answer in time may find next time that the policy takes too much: both are the same to the owner of a pool.
+func TestAnAnswerThatComesTooLateIsMarked(t *testing.T) {
+	for want, err := range map[bool]error{true: fmt.Errorf("asking: %w", ErrLate), false: errors.New("the pipe is broken")} {
+		loaded := LoadHere(guard(endless), &counting{err: err}, over)
+		p := pool()
+		failures := NewSet(loaded).For(p).Scaling(t.Context(), ScalingInput{Pool: p, Jobs: 1}).Failures
+		if len(failures) != 1 || failures[0].Kind != EvaluationError || failures[0].IsLate != want {
+			t.Errorf("%v: %+v", err, failures)
+		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -315,7 +314,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// lateError is of a child that did not answer within a time. It is an os.ErrDeadlineExceeded.
+// lateError is of a child that did not answer within a time. It is a policy.ErrLate.
 type lateError time.Duration
 
 func (e lateError) Error() string {
@@ -323,4 +322,4 @@ func (e lateError) Error() string {
 }
 
 // Is reports whether the error is of that kind.
-func (e lateError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
+func (e lateError) Is(target error) bool { return target == policy.ErrLate }
