@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/test/reword"
 )
 
 // bench is a reporter over a fake cluster with one pool, and what it did.
@@ -473,5 +474,36 @@ func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	}
 	if len(b.events) != 0 || len(b.pool(t).Status.Causes) != 1 {
 		t.Errorf("%d events, causes %+v", len(b.events), b.pool(t).Status.Causes)
+	}
+}
+
+// A release that words a cause otherwise emits no event for it: the cause is the same. Ready says it in the new words.
+func TestAnotherWordingIsNoNews(t *testing.T) {
+	outcomes := func() map[string]error {
+		all := map[string]error{}
+		for _, row := range catalog.Rows() {
+			values := make([]any, len(row.Parameters()))
+			if row.Reason != "" {
+				all[row.Code] = kube.Wait(time.Minute, row.With(values...).Detailed("detail"))
+			}
+		}
+		return all
+	}
+	benches := map[string]*bench{}
+	finish := func(code string, outcome error) {
+		if _, err := benches[code].reporter.Begin(benches[code].pool(t)).Finish(t.Context(), kube.Done{}, outcome); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for code, outcome := range outcomes() {
+		benches[code] = newBench(t)
+		finish(code, outcome)
+	}
+	reword.All(t)
+	for code, outcome := range outcomes() {
+		finish(code, outcome)
+		if got := conditions.GetMessage(benches[code].pool(t), v1alpha1.ReadyCondition); len(benches[code].events) != 1 || got != outcome.Error() {
+			t.Errorf("%s: %d events, it says %q", code, len(benches[code].events), got)
+		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/test/golden"
+	"github.com/corral-dev/corral/test/reword"
 )
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
@@ -605,5 +606,26 @@ func TestWorkGrowsWithTheNumberOfRunners(t *testing.T) {
 	}
 	if perRunner > 60 {
 		t.Errorf("%.0f allocations for each runner", perRunner)
+	}
+}
+
+// Another wording finds the same things wrong with the same objects.
+func TestAnotherWordingIsGroupedTheSame(t *testing.T) {
+	brief := func(p Page) (all []string) {
+		for i := range p.Findings {
+			f := &p.Findings[i]
+			all = append(all, fmt.Sprint(f.Severity, f.Reason, f.Since, f.By, f.Next, f.Hurts, f.Objects, f.More))
+		}
+		slices.Sort(all)
+		return all
+	}
+	for name, page := range pages {
+		t.Run(name, func(t *testing.T) {
+			before := brief(Look(page()))
+			reword.All(t)
+			if after := brief(Look(page())); !slices.Equal(before, after) {
+				t.Errorf("before:\n%s\nafter:\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+			}
+		})
 	}
 }
