@@ -168,6 +168,9 @@ func TestTheLookForReadMessagesFindsThem(t *testing.T) {
 	}
 }
 
+// byCode are rows that are found by their code, as one of a diagnostic or with a runner's state.
+var byCode = []string{"FolderMissing", "PoolsMissing", "RunnerFailed", "RunnerFinished"}
+
 // A cause is made with a value for each parameter of its row, and only causes that no retry helps stall.
 func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 	rows := map[string]*catalog.Row{}
@@ -196,7 +199,7 @@ func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 		})
 	})
 	for code, row := range rows {
-		if !used[code] && row.Code != row.Reason {
+		if !used[code] && row.Code != row.Reason && !slices.Contains(byCode, code) {
 			t.Errorf("nothing uses the row %s", code)
 		}
 	}

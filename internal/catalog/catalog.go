@@ -240,6 +240,11 @@ func render(template string, c *v1alpha1.Cause) string {
 // Same reports whether two lists have the same causes: the same codes, subjects and parameters, apart from volatile ones.
 func Same(a, b []v1alpha1.Cause) bool { return Identity(a) == Identity(b) }
 
+// SameDetails reports whether other programs said the same of two lists of the same causes.
+func SameDetails(a, b []v1alpha1.Cause) bool {
+	return slices.EqualFunc(a, b, func(a, b v1alpha1.Cause) bool { return a.Detail == b.Detail })
+}
+
 // Identity identifies causes as Same does.
 func Identity(causes []v1alpha1.Cause) (text string) {
 	for i := range causes {

@@ -291,13 +291,15 @@ func (a *Attempt) isMirrored(outcome error) bool {
 	return a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome))
 }
 
-// isKnown reports whether Ready has the status, the reason and the causes that it had. Causes that an older release did not record are known.
+// isKnown reports whether Ready has the status, the reason and the causes that it had; of another spec, also their details. Causes that an
+// older release did not record are known.
 func (a *Attempt) isKnown(was, is *metav1.Condition, outcome error) bool {
 	if was == nil || was.Status != is.Status || was.Reason != is.Reason {
 		return false
 	}
-	before := v1alpha1.CausesOf(*a.before.Causes(), is.Type)
-	return isCalm(outcome) || len(before) == 0 || catalog.Same(before, v1alpha1.CausesOf(*a.obj.Causes(), is.Type))
+	before, now := v1alpha1.CausesOf(*a.before.Causes(), is.Type), v1alpha1.CausesOf(*a.obj.Causes(), is.Type)
+	isSame := catalog.Same(before, now) && (was.ObservedGeneration == is.ObservedGeneration || catalog.SameDetails(before, now))
+	return isSame || isCalm(outcome) || len(before) == 0
 }
 
 // tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks

@@ -477,6 +477,28 @@ func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	}
 }
 
+// What another program says of the same spec is no news when it says it otherwise; of another spec it is: a user changed something.
+func TestAnotherDetailIsNewsOfAnotherSpec(t *testing.T) {
+	b := newBench(t)
+	for i, step := range []struct {
+		detail     string
+		generation int64
+		events     int
+	}{{"a is wrong", 3, 1}, {"request 7: a is wrong", 3, 1}, {"request 7: a is wrong", 4, 1}, {"b is wrong", 5, 2}} {
+		pool := b.pool(t)
+		pool.Generation = step.generation
+		if err := b.client.Update(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Stall(catalog.PodRefused.With().Detailed(step.detail))); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.events) != step.events {
+			t.Errorf("%d: %d events", i, len(b.events))
+		}
+	}
+}
+
 // A release that words a cause otherwise emits no event for it: the cause is the same. Ready says it in the new words.
 func TestAnotherWordingIsNoNews(t *testing.T) {
 	outcomes := func() map[string]error {
