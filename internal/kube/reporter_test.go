@@ -378,7 +378,7 @@ func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 			before := b.writes
 			attempt := b.reporter.Begin(p)
 			p.Status.Conditions = nil
-			if _, err := attempt.Finish(t.Context(), kube.Done{Message: now.String()}, kube.Wait(fmt.Sprint("Reason", now.Unix()), time.Second, "no room")); err != nil {
+			if _, err := attempt.Finish(t.Context(), kube.Done{Message: now.String()}, kube.Wait(time.Second, catalog.Text(fmt.Sprint("Reason", now.Unix()), "no room"))); err != nil {
 				t.Fatal(err)
 			}
 			writes[i/greedy] += b.writes - before
