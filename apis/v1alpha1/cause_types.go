@@ -15,6 +15,9 @@ const MaxCauses = 16
 // MaxCauseText is the maximum length of a text in a cause, in bytes. Longer texts are cut. The message of the condition may have more.
 const MaxCauseText = 1024
 
+// MaxCauseCode is the maximum length of a code, in bytes. A longer reason of another object's condition is cut.
+const MaxCauseCode = 64
+
 // Cause explains why a condition is not as it should be. Its code and parameters are part of the API; messages are rendered from them and may
 // change with each release.
 type Cause struct {

@@ -150,7 +150,7 @@ func candidates(s *schema.Structural, random *rand.Rand) []any {
 	return append(all, hostile...)
 }
 
-// patternOf returns the pattern of a text, or the one that its rule demands: a rule has a message of its own.
+// patternOf returns the pattern of a string. Some strings have it in a CEL rule instead, because a rule can have its own message.
 func patternOf(s *schema.Structural) string {
 	if v := s.ValueValidation; v != nil && v.Pattern != "" {
 		return v.Pattern

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// An API server with newer definitions may hold words that this version doesn't know. None of them may be taken for the default: a pool whose
-// mode is unknown must not act. So each enumeration of a spec refuses such a word, and the object stalls with the field's name.
+// An API server with newer definitions may store enum values that this version does not know. Corral must not treat them as the default: a pool
+// with an unknown mode must not act. Decoding refuses such a value, and the object stalls with the name of the field.
 
 func decodeWord[T ~string](data []byte, into *T, known ...T) error {
 	var word string

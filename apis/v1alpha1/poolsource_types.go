@@ -329,7 +329,7 @@ type Diagnostic struct {
 // +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.lastAppliedRevision`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",optionalOldSelf=true,message="a source's name must have at most 63 characters: it is a label of what is applied"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",optionalOldSelf=true,message="a source's name must have at most 63 characters: it is the value of a label on each object that the source applies"
 type PoolSource struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

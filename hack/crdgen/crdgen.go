@@ -6,11 +6,14 @@
 package crdgen
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -79,11 +82,14 @@ func bounded(crd []byte) ([]byte, error) {
 			}
 		}
 	}
-	text, err := yaml.Marshal(definition)
-	if err != nil {
+	text := bytes.NewBufferString("---\n")
+	encoder := yamlv3.NewEncoder(text) // it wraps no lines: deep in a definition, each line more is mostly white space
+	encoder.SetIndent(2)
+	encoder.CompactSeqIndent()
+	if err := encoder.Encode(definition); err != nil {
 		return nil, fmt.Errorf("encoding it: %w", err)
 	}
-	return append([]byte("---\n"), text...), nil
+	return text.Bytes(), nil
 }
 
 // at returns what is at a path of fields; the zero value if it is something else.
@@ -96,8 +102,21 @@ func at[T any](value any, path ...string) T {
 	return found
 }
 
+// ofKubernetes are parts of the paths of fields whose types are of Kubernetes.
+var ofKubernetes = []string{".conditions[].", ".matchLabels", ".matchExpressions"}
+
+// shorten keeps the first sentence of a description that Kubernetes wrote: the others say how to implement the type.
+func shorten(schema map[string]any, path string) {
+	description := at[string](schema, "description")
+	first, _, more := strings.Cut(strings.ReplaceAll(description, "\n", " "), ". ")
+	if more && slices.ContainsFunc(ofKubernetes, func(part string) bool { return strings.Contains(path, part) }) {
+		schema["description"] = first + "."
+	}
+}
+
 // bound adds maxima to a schema and to those below it.
 func bound(schema map[string]any, path string) {
+	shorten(schema, path)
 	if m, ok := maximumOf(schema, path); ok && schema[m.keyword] == nil {
 		schema[m.keyword] = m.most
 	}

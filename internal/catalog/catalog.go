@@ -275,6 +275,7 @@ func Settle(causes, earlier []v1alpha1.Cause, now time.Time) []v1alpha1.Cause {
 	for i := range causes {
 		c := &causes[i]
 		c.Parameters = slices.Clone(c.Parameters)
+		c.Code = wording.Truncate(c.Code, v1alpha1.MaxCauseCode)
 		c.Detail = wording.Truncate(c.Detail, v1alpha1.MaxCauseText)
 		for j := range c.Parameters {
 			c.Parameters[j].Value = wording.Truncate(c.Parameters[j].Value, v1alpha1.MaxCauseText)

@@ -131,3 +131,11 @@ func TestSame(t *testing.T) {
 		}
 	}
 }
+
+// The reason of another object's condition may be longer than a code.
+func TestALongReasonIsCut(t *testing.T) {
+	causes := catalog.Settle(catalog.Plain([]catalog.Cause{catalog.Text(strings.Repeat("A", 1024), "")}), nil, time.Unix(0, 0))
+	if n := len(causes[0].Code); n > v1alpha1.MaxCauseCode {
+		t.Errorf("the code has %d bytes", n)
+	}
+}

@@ -52,7 +52,7 @@ With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy t
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
 
 A file that is there already is never overwritten: then nothing is written. Only --schema-only
-replaces what is there, by the copy of the schema that this corral brings along.`,
+replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// rendered reads the objects that another program wrote as YAML or JSON, such as helm template, and checks those of Corral's kinds as
-// definitions are checked. Objects of other groups are passed over. The name - stands for standard input.
+// rendered reads YAML or JSON that another program wrote, such as helm template. It checks objects of Corral's kinds in the same way as compiled
+// definitions, and ignores objects of other groups. The name - stands for standard input.
 func rendered(c *cobra.Command, name string) (compiled, error) {
 	in := c.InOrStdin()
 	if name != "-" {

@@ -136,7 +136,7 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 			}
 		case importPath == schema.ImportPath:
 			return nil, fmt.Errorf("%s is not known to this version of Corral, which has %s", dep, schema.Module)
-		case r.hasCopy(importPath): // it is taken, whatever its version
+		case r.hasCopy(importPath): // the copy is used, regardless of the version
 			delete(file.Deps, dep)
 		}
 	}
@@ -166,8 +166,8 @@ func (r registry) hasCopy(importPath string) bool {
 	return false
 }
 
-// checkSchemaVersion refuses a version of the schema that is newer than the embedded one, which takes whatever an older one of its major
-// version took.
+// checkSchemaVersion refuses a version of the schema that is newer than the embedded one. The embedded version accepts everything that older
+// versions with the same major number accepted.
 func checkSchemaVersion(wanted string) error {
 	newest, err := version.ParseSemantic(schema.Version)
 	if err != nil {

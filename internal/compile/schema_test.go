@@ -35,7 +35,7 @@ func complete(t *testing.T, kind, source string, into any) {
 	}
 }
 
-// Defaults are the API server's: a source that applied them would own fields that nobody declared.
+// The API server fills in defaults. A source that applied them would own fields that its author did not write.
 func TestTheSchemaFillsInNoDefault(t *testing.T) {
 	for kind, spec := range map[string]string{
 		"RunnerPool":          `{"connectionRef":{"name":"b"},"template":{"spec":{"containers":[{"name":"runner"}]}}}`,

@@ -115,6 +115,6 @@ func TestAnOutageThatHidesRunnersEndsNone(t *testing.T) {
 	harness.CutShort(t, w.GitHub, ids...)
 	w.cleanUp(t, namespace)
 	if !isCounted {
-		t.Skip("the last message was deleted before the restart: GitHub sent no counts after it, so nobody was missing")
+		t.Skip("GitHub sent no counts after the restart, because the controller had deleted the last message before it")
 	}
 }
