@@ -301,3 +301,77 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 		t.Errorf("the same template was judged %d times", c.asked)
 	}
 }
+
+// teamPools returns an engine with a rule that lets the pools of a team have ten runners, and pools with team labels.
+func teamPools(t *testing.T) (e *Engine, of func(name, team string) *Asked) {
+	t.Helper()
+	e = newEngine()
+	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.labels.team.granted, \"hard\": true, \"reason\": \"r\"}\n",
+	}})
+	return e, func(name, team string) *Asked {
+		p := facts("ci", name, "acme", map[string]string{"team": team})
+		return e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Zone: "UTC"})
+	}
+}
+
+// A pool that another label moves into a group brings its grant along: pools of the group that were asked before are not granted more.
+func TestAMoveIntoAGroupCountsAsARise(t *testing.T) {
+	e, of := teamPools(t)
+	if !e.Commit(of("m", "other"), Grant{Granted: 6}) {
+		t.Fatal("the first grant is refused")
+	}
+	b := of("b", "x")
+	if !e.Commit(of("m", "x"), Grant{Granted: 6}) || e.Commit(b, Grant{Granted: 10}) {
+		t.Error("16 are granted under a ceiling of 10")
+	}
+	if !e.Commit(of("b", "x"), Grant{Granted: 4}) {
+		t.Error("what is left is refused")
+	}
+}
+
+func TestAHeldGrantCountsAsARise(t *testing.T) {
+	e, of := teamPools(t)
+	b, a := of("b", "x"), of("a", "x")
+	e.Hold(a, Grant{Granted: 6})
+	if e.Commit(b, Grant{Granted: 10}) {
+		t.Error("16 are granted under a ceiling of 10")
+	}
+}
+
+// Two pools ask alone and share one of several domains: the later one does not take the reservation of the first.
+func TestAReservationIsNotTakenOver(t *testing.T) {
+	e, _ := teamPools(t)
+	putSource(t, e, policy.Source{
+		Kind: policy.KindClusterRunnerPolicy, Name: "all", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"wide": "yes"}},
+		Modules: map[string]string{"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n"},
+	})
+	x, y := facts("ci", "x", "acme", map[string]string{"team": "x", "wide": "yes"}), facts("ci", "y", "acme", map[string]string{"team": "x"})
+	first := e.Alone(t.Context(), e.For(x), policy.ScalingInput{Pool: x, Zone: "UTC"})
+	second := e.Alone(t.Context(), e.For(y), policy.ScalingInput{Pool: y, Zone: "UTC"})
+	if e.Commit(second, Grant{Granted: 1}) || !e.Commit(first, Grant{Granted: 1}) {
+		t.Error("the pool that asked alone first is refused")
+	}
+}
+
+// However many labels a pool has, it shares the ceiling of the one that a policy names.
+func TestManyLabelsDoNotLeaveACeiling(t *testing.T) {
+	e := newEngine()
+	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingLabel, Label: "zteam", Max: 10, Share: v1alpha1.ShareFirstCome}},
+	}})
+	labels := map[string]string{"zteam": "x"}
+	for i := range 64 {
+		labels[fmt.Sprintf("a%02d", i)] = "y"
+	}
+	sum := int32(0)
+	for i := range 3 {
+		p := facts("ci", fmt.Sprint("p", i), "acme", labels)
+		p.Scale.Max = 10
+		granted, _ := ask(e, p, 10, 0)
+		sum += granted
+	}
+	if sum != 10 {
+		t.Errorf("%d are granted under a ceiling of 10", sum)
+	}
+}

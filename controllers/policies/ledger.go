@@ -74,7 +74,7 @@ func (e *Engine) Commit(a *Asked, grant Grant) bool {
 
 // Hold enters the grant of a pool that goes no further than it is, whatever others were granted.
 func (e *Engine) Hold(a *Asked, grant Grant) {
-	e.reconsider(e.ledger.enter(a.in, a.needs, grant))
+	e.reconsider(e.ledger.hold(a, grant))
 }
 
 // Granted is what a pool was granted last.
@@ -159,7 +159,9 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range domains {
-		l.alone[d] = reservation{pool, ctx.Done()}
+		if !l.isReserved(d, pool) { // by a pool that took the turn of another domain
+			l.alone[d] = reservation{pool, ctx.Done()}
+		}
 	}
 	context.AfterFunc(ctx, func() {
 		l.release(pool, domains)
@@ -194,15 +196,20 @@ func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
 	}
 }
 
-// rise notes that a pool of domains was granted more; with the lock.
-func (l *ledger) rise(domains []policy.Domain) {
+// rise notes in which domains of rules more is granted than before; with the lock. A pool that was granted more counts in all of its domains, and
+// one whose labels moved it into another group counts there with all that it has.
+func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had int32) {
 	l.rises++
 	if len(l.risen) > maxRisen {
 		clear(l.risen)
 		l.forgotten = l.rises
 	}
+	var groups []policy.GroupKey
+	if before != nil {
+		groups = policy.GroupsOf(before.in.Pool)
+	}
 	for _, d := range domains {
-		if d.Rules {
+		if d.Rules && (grant.Granted > had || grant.Granted > 0 && !slices.Contains(groups, d.Group)) {
 			l.risen[d] = l.rises
 		}
 	}
@@ -229,7 +236,7 @@ func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bo
 	if grant.Granted > l.fleet.Granted(keyOf(a.in.Pool)) && l.isStale(a, grant) {
 		return nil, false
 	}
-	return l.put(a.in, a.needs, grant, a), true
+	return l.put(a.in, a.needs, a.domains, grant, a), true
 }
 
 // isStale reports whether a pool may not be granted more, for what others were granted since it was asked about. In a domain of rules that
@@ -310,24 +317,29 @@ func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 	}
 }
 
+// hold enters a grant whatever others were granted.
+func (l *ledger) hold(a *Asked, grant Grant) []policy.GroupKey {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(a.in, a.needs, a.domains, grant, nil)
+}
+
 // enter notes a pool's grant and returns the groups that changed and that rules read.
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.put(in, needs, grant, nil)
+	return l.put(in, needs, nil, grant, nil)
 }
 
-// put is enter with the lock, and with the answer that the grant is of.
-func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, grant Grant, asked *Asked) []policy.GroupKey {
+// put is enter with the lock, with the pool's domains and, if the grant results from an answer, with that.
+func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, domains []policy.Domain, grant Grant, asked *Asked) []policy.GroupKey {
 	in.Usage = policy.Usage{}
 	now := &entry{in: in, needs: needs, grant: grant}
 	if needs.Usage() && asked != nil {
 		now.answer, now.read = new(asked.Answer), asked.read
 	}
+	l.rise(domains, grant, l.entries[keyOf(in.Pool)], l.fleet.Granted(keyOf(in.Pool)))
 	l.entries[keyOf(in.Pool)] = now
-	if asked != nil && grant.Granted > l.fleet.Granted(keyOf(in.Pool)) {
-		l.rise(asked.domains)
-	}
 	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
 }
 

@@ -52,7 +52,13 @@ func nameOf(p Pool) types.NamespacedName {
 // Put notes what a pool was granted and wants, and what its rules need, in place of what was known of it. It returns the groups
 // that are others now and that rules read.
 func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
-	added := &fleetPool{Member{Namespace: p.Namespace, Name: p.Name, Granted: granted, Wanted: wanted}, GroupsOf(p), needs.Groups(p)}
+	groups, reads := GroupsOf(p), needs.Groups(p)
+	for _, g := range reads {
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	added := &fleetPool{Member{Namespace: p.Namespace, Name: p.Name, Granted: granted, Wanted: wanted}, groups, reads}
 	before := f.pools[nameOf(p)]
 	if before != nil && before.Member == added.Member && slices.Equal(before.groups, added.groups) && slices.Equal(before.reads, added.reads) {
 		return nil

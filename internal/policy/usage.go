@@ -70,15 +70,26 @@ func GroupsOf(p Pool) []GroupKey {
 	return groups
 }
 
-// Groups lists the groups of a pool that its rules read.
+// Groups lists the groups of a pool that its rules read. Groups of labels that rules name are among them however many labels the pool has: a
+// pool can't leave a ceiling by other labels.
 func (n Needs) Groups(p Pool) []GroupKey {
-	shared := map[GroupKey]bool{}
-	for _, c := range n.Ceilings {
-		if g, _, ok := sharing(c, p); ok {
-			shared[g] = true
+	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.reads(g) })
+	add := func(g GroupKey) {
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
 		}
 	}
-	return slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !shared[g] && !n.reads(g) })
+	for _, c := range n.Ceilings {
+		if g, _, ok := sharing(c, p); ok {
+			add(g)
+		}
+	}
+	for _, label := range n.Labels {
+		if value, ok := p.Labels[label]; ok {
+			add(GroupKey{byLabel, label, value})
+		}
+	}
+	return groups
 }
 
 // reads reports whether rules that somebody wrote read what a group uses.

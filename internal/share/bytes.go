@@ -15,12 +15,14 @@ type Bytes struct {
 
 	mu    sync.Mutex
 	total int64
+	kept  int64
 	of    map[string]*account
 }
 
 // account is what a namespace holds.
 type account struct {
 	bytes, kept int64
+	uses        int   // Holds that were neither lost nor left
 	open        holds // those that can be lost
 }
 
@@ -51,6 +53,7 @@ func (b *Bytes) Hold(namespace string, lose func()) *Hold {
 	if b.of[namespace] == nil {
 		b.of[namespace] = &account{}
 	}
+	b.of[namespace].uses++
 	heap.Push(&b.of[namespace].open, h)
 	return h
 }
@@ -78,36 +81,52 @@ func (h *Hold) Add(n int64) bool {
 	if h.place != kept {
 		heap.Fix(&a.open, h.place)
 	}
-	switch {
-	case a.bytes > b.each:
-	case b.total > b.most:
-		for _, other := range b.of {
-			if other.bytes > a.bytes && len(other.open) > 0 {
-				a = other
-			}
+	for h.place != gone {
+		excessive := b.excessive(a)
+		if excessive == nil {
+			break
 		}
-	default:
-		return true
-	}
-	if len(a.open) > 0 {
-		largest := a.open[0]
+		largest := excessive.open[0]
 		b.drop(largest)
 		largest.lose()
 	}
 	return h.place != gone
 }
 
-// Keep has the Hold not be lost any more, unless its namespace would then keep more than so many bytes: it returns false and changes nothing.
-func (h *Hold) Keep(most int64) bool {
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	if h.place < 0 || h.all.of[h.namespace].kept+h.bytes > most {
+// excessive returns the account whose largest Hold must be lost, after a changed: a itself if it exceeds its share, or else the largest account if
+// all together exceed the bytes. It returns nil if nothing must, or can, be lost.
+func (b *Bytes) excessive(a *account) *account {
+	var found *account
+	switch {
+	case a.bytes > b.each:
+		found = a
+	case b.total > b.most:
+		for _, other := range b.of {
+			if len(other.open) > 0 && (found == nil || other.bytes > found.bytes || other.bytes == found.bytes && other == a) {
+				found = other
+			}
+		}
+	}
+	if found == nil || len(found.open) == 0 {
+		return nil
+	}
+	return found
+}
+
+// Keep protects the Hold from being lost. It returns false and changes nothing if the Hold's namespace would then keep more than own bytes, or all
+// namespaces together more than all.
+func (h *Hold) Keep(own, all int64) bool {
+	b := h.all
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.place < 0 || b.of[h.namespace].kept+h.bytes > own || b.kept+h.bytes > all {
 		return false
 	}
-	a := h.all.of[h.namespace]
+	a := b.of[h.namespace]
 	heap.Remove(&a.open, h.place)
 	h.place = kept
 	a.kept += h.bytes
+	b.kept += h.bytes
 	return true
 }
 
@@ -127,7 +146,7 @@ func (b *Bytes) drop(h *Hold) {
 	}
 	b.count(h, -h.bytes)
 	h.place = gone
-	if a.bytes == 0 && len(a.open) == 0 {
+	if a.uses--; a.uses == 0 {
 		delete(b.of, h.namespace)
 	}
 }
@@ -139,6 +158,7 @@ func (b *Bytes) count(h *Hold, n int64) {
 	b.total += n
 	if h.place == kept {
 		a.kept += n
+		b.kept += n
 	}
 }
 

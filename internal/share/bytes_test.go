@@ -57,12 +57,12 @@ func TestWhatIsKeptIsNotLost(t *testing.T) {
 	b := NewBytes(100, 25)
 	kept := b.Hold("a", func() { t.Error("lost") })
 	kept.Add(10)
-	if !kept.Keep(12) || kept.Keep(12) {
+	if !kept.Keep(12, 100) || kept.Keep(12, 100) {
 		t.Error("it is not kept once")
 	}
 	second, lost := b.Hold("a", func() {}), false
 	second.Add(3)
-	if second.Keep(12) {
+	if second.Keep(12, 100) {
 		t.Error("more is kept than there may be")
 	}
 	third := b.Hold("a", func() { lost = true })
@@ -70,11 +70,54 @@ func TestWhatIsKeptIsNotLost(t *testing.T) {
 		t.Error("the largest that is not kept is not the one that is lost")
 	}
 	kept.Leave()
-	if !second.Keep(12) || b.of["a"].kept != 4 || third.Keep(12) {
+	if !second.Keep(12, 100) || b.of["a"].kept != 4 || third.Keep(12, 100) {
 		t.Errorf("%d bytes are kept", b.of["a"].kept)
 	}
 	second.Leave()
 	if b.total != 0 || len(b.of) != 0 {
 		t.Errorf("%d bytes are left", b.total)
+	}
+}
+
+func TestSmallHoldsMakeRoomForLargeOnes(t *testing.T) {
+	b := NewBytes(6400, 1600)
+	for n := range 4 {
+		for range 1600 {
+			b.Hold(fmt.Sprint("small", n), func() {}).Add(1)
+		}
+	}
+	for n := range 40 {
+		for range 7 {
+			b.Hold(fmt.Sprint("large", n), func() {}).Add(200)
+		}
+	}
+	if b.total > b.most {
+		t.Errorf("%d bytes are held, more than %d", b.total, b.most)
+	}
+}
+
+func TestKeptBytesLeaveRoomForOthers(t *testing.T) {
+	b, kept := NewBytes(192, 48), 0
+	for n := range 8 {
+		h := b.Hold(fmt.Sprint("stuck", n), func() {})
+		h.Add(24)
+		if h.Keep(24, 96) {
+			kept++
+		}
+	}
+	if kept != 4 || !b.Hold("victim", func() { t.Error("lost") }).Add(1) {
+		t.Errorf("%d Holds are kept", kept)
+	}
+}
+
+// Another Hold of the namespace ends while an empty one is kept.
+func TestAnEmptyKeptHoldLeaves(t *testing.T) {
+	b := NewBytes(100, 100)
+	kept := b.Hold("a", func() {})
+	kept.Keep(100, 100)
+	b.Hold("a", func() {}).Leave()
+	kept.Leave()
+	if len(b.of) != 0 {
+		t.Errorf("%d accounts are left", len(b.of))
 	}
 }

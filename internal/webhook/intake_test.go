@@ -60,7 +60,7 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	}
 	github := begin("203.0.113.1")
 	signed := begin("198.51.100.9")
-	signed.Keep(IntakeBytes)
+	signed.Keep(IntakeBytes, IntakeBytes)
 	var garbage []*arrival
 	for n := range 30 { // each address sends as much as it may
 		a := begin(fmt.Sprintf("198.51.100.%d", n))

@@ -106,7 +106,7 @@ func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 		reuse(body)
 		return nil, a
 	}
-	from.Keep(IntakeBytes)
+	from.Keep(IntakeBytes, IntakeBytes)
 	return body, answer{}
 }
 

@@ -388,6 +388,7 @@ func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 		}
 		a.due = a.due[1:]
 		a.ahead--
+		a.isBlocked = false // there is room again
 	}
 	return nil
 }
