@@ -92,8 +92,6 @@ type Result struct {
 	Alone, Beside map[string][]time.Duration
 	// AloneMemory and BesideMemory are of the controller.
 	AloneMemory, BesideMemory Memory
-	// Settling is how long the tenant itself waited until the controller had looked at each of its pools once.
-	Settling time.Duration
 	// Refused are the tenant's pools that did nothing, and why.
 	Refused []string
 	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
@@ -129,7 +127,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 		return r, fmt.Errorf("alone: %w", err)
 	}
 	r.AloneMemory = s.take()
-	if err := s.declare(ctx, &r); err != nil {
+	if err := s.declare(ctx); err != nil {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
 	if r.Beside, err = s.phases(ctx, &r, s.change, s.send); err != nil {
@@ -178,7 +176,7 @@ func (s *Story) start(ctx context.Context) (err error) {
 }
 
 // declare makes the maximal tenant, and waits until the controller has looked at each of its pools.
-func (s *Story) declare(ctx context.Context, r *Result) error {
+func (s *Story) declare(ctx context.Context) error {
 	began := time.Now()
 	if err := s.account(ctx, tenantSpace); err != nil {
 		return err
@@ -219,8 +217,7 @@ func (s *Story) declare(ctx context.Context, r *Result) error {
 		}
 		return err
 	})
-	r.Settling = time.Since(made)
-	s.Say("the controller has looked at them after %s more", r.Settling.Round(time.Millisecond))
+	s.Say("the controller has looked at them after %s more", time.Since(made).Round(time.Millisecond))
 	return err
 }
 
