@@ -36,6 +36,8 @@ const exampleURL = "https://github.com/YOUR_ORG"
 type newRepository struct {
 	module, url, version string
 	guard, schemaOnly    bool
+	// registry lists the schema as a requirement instead of copying it.
+	registry bool
 }
 
 func newInit(version string) *cobra.Command {
@@ -60,7 +62,8 @@ replaces an existing file: it renews the copy of the schema.`,
 	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the CUE module")
 	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
 	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
-	c.MarkFlagsMutuallyExclusive("guard", "schema-only")
+	c.Flags().BoolVar(&r.registry, "schema-from-registry", false, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
+	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := folderOf(args)
 		if err := r.check(); err != nil {
@@ -149,8 +152,15 @@ func (r newRepository) files() (map[string][]byte, error) {
 	if err := addFiles(files, templates, kind, "", r.values(string(steps)).Replace); err != nil || r.guard {
 		return files, err
 	}
+	if r.registry {
+		files[moduleFile] = fmt.Appendf(files[moduleFile], "deps: %q: {v: %q, default: true}\n", schema.Module, schema.Version)
+		return files, nil
+	}
 	return files, addSchema(files)
 }
+
+// moduleFile is the file of a CUE module that names it and its requirements.
+const moduleFile = "cue.mod/module.cue"
 
 // schemaCopy is where a repository has its copy of the schema, for editors and the cue command.
 const schemaCopy = "cue.mod/pkg/" + schema.ImportPath

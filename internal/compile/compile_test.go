@@ -145,7 +145,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			"pools.cue:8:14: pools.linux.spec.runnerGroup: must have at most 128 characters"}},
 		"syntax": {"package pools\n\npools: {\n", []string{"pools.cue:3:10: expected '}', found 'EOF'"}},
 		"unknown import": {"package pools\n\nimport \"example.com/x@v0\"\n\na: x.y\n", []string{
-			`pools.cue:3:8: unknown import "example.com/x@v0": nothing is downloaded; Corral brings "corral.dev/schema@v0" along, others are copied to cue.mod/pkg`}},
+			`pools.cue:3:8: unknown import "example.com/x@v0": add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only "corral.dev/schema@v0" is built in`}},
 		"unused import": {"package pools\n\nimport \"strings\"\n\na: 1\n", []string{`pools.cue:3:8: imported and not used: "strings"`}},
 		"no package":    {"a: 1\n", []string{"pools.cue:1:1: the file is in no package, so it would be passed over: begin it with `package pools`"}},
 		"no pools": {"package pools\na: 1\n", []string{
@@ -319,7 +319,7 @@ func TestTreesThatAreRefused(t *testing.T) {
 			[]string{"cue.mod/module.cue:3:1: dep: field not allowed"}},
 		"an unknown module in deps": {
 			Files{"cue.mod/module.cue": []byte(withDeps + "deps: \"example.com/x@v0\": v: \"v0.1.0\"\n"), "a.cue": []byte("package pools\n\nimport \"example.com/x@v0\"\n\na: x.b\n")}, Options{},
-			[]string{`a.cue:3:8: module example.com/x@v0.1.0 can't be had: nothing is downloaded; Corral brings corral.dev/schema@v0 along, others are copied to cue.mod/pkg`}},
+			[]string{`cue.mod/module.cue:4:7: module example.com/x@v0 v0.1.0 is not in the repository, and Corral downloads nothing: run corral mod vendor, or copy its packages to cue.mod/pkg`}},
 		"a folder that nothing can be imported from": {
 			Files{"cue.mod/module.cue": []byte(withDeps), "po öls/a.cue": []byte(onePool)}, Options{},
 			[]string{"po öls/a.cue:3:8: CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"}},

@@ -32,7 +32,7 @@ var mismatch = regexp.MustCompile(`(?s)^conflicting values (.*) and (.*) \(misma
 var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy strings\.(Min|Max)Runes\((\d+)\)\)$`)
 
 // cannotFetch is the loader's message around that of our registry.
-var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* can't be had: .*)`)
+var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* is not in the repository.*)`)
 
 // badFolder says that a folder's name can't be part of an import path.
 const badFolder = "CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"
@@ -314,7 +314,7 @@ func explainImport(f finding) finding {
 	switch {
 	case strings.Contains(f.message, "cannot find module providing package"):
 		_, name, _ := strings.Cut(f.message, "cannot find module providing package ")
-		f.message = fmt.Sprintf("unknown import %q: nothing is downloaded; Corral brings %q along, others are copied to cue.mod/pkg",
+		f.message = fmt.Sprintf("unknown import %q: add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only %q is built in",
 			name, schema.Module)
 	case strings.Contains(f.message, "no dependency found for package"):
 		f.message = badFolder

@@ -75,6 +75,9 @@ func (m *module) loadable() (Files, registry, error) {
 			}
 		}
 	}
+	if err := reg.addVendored(m); err != nil {
+		return nil, registry{}, err
+	}
 	moduleFile := path.Join(m.root, "cue.mod/module.cue")
 	files[moduleFile], err = reg.adapt(files[moduleFile], moduleFile)
 	return files, reg, err
@@ -138,6 +141,10 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 			return nil, fmt.Errorf("%s is not known to this version of Corral, which has %s", dep, schema.Module)
 		case r.hasCopy(importPath): // the copy is used, regardless of the version
 			delete(file.Deps, dep)
+		default:
+			if err := r.checkVendored(dep, at.Version, data, name); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if file.Deps == nil {
@@ -145,6 +152,9 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	}
 	for key := range r.folders {
 		dep, served, _ := strings.Cut(key, " ")
+		if at, listed := file.Deps[dep]; listed && at.Version == served {
+			continue
+		}
 		file.Deps[dep] = &modfile.Dep{Version: served, Default: dep == schema.Module || strings.HasSuffix(dep, "@v0")}
 	}
 	return modfile.Format(file)
@@ -186,8 +196,12 @@ func emptyModuleFile(module string) []byte {
 
 // ModFile returns the module file of a served module.
 func (r registry) ModFile(_ context.Context, m cuemodule.Version) (*modfile.File, error) {
-	if _, err := r.folder(m); err != nil {
+	folder, err := r.folder(m)
+	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(folder, modulesMount) {
+		return r.vendoredModFile(folder)
 	}
 	return modfile.Parse(emptyModuleFile(m.Path()), "module.cue")
 }
@@ -211,7 +225,7 @@ func (r registry) ModuleVersions(context.Context, string) ([]string, error) { re
 func (r registry) folder(m cuemodule.Version) (string, error) {
 	folder, ok := r.folders[m.Path()+" "+m.Version()]
 	if !ok {
-		return "", fmt.Errorf("module %v can't be had: nothing is downloaded; Corral brings %s along, others are copied to cue.mod/pkg", m, schema.Module)
+		return "", notVendored(m.Path(), m.Version())
 	}
 	return folder, nil
 }

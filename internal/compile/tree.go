@@ -180,7 +180,7 @@ func (w *walk) visitFolder(name string) error {
 	if skipped(w.module.root, name) {
 		return fs.SkipDir
 	}
-	if name == w.module.root || path.Base(name) == "cue.mod" || !hasModule(w.fsys, name) {
+	if name == w.module.root || within(path.Join(w.module.root, "cue.mod"), name) || !hasModule(w.fsys, name) {
 		return nil
 	}
 	if within(w.module.path, name) {

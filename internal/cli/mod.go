@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"cuelang.org/go/mod/modconfig"
+	cuemodule "cuelang.org/go/mod/module"
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+func newMod() *cobra.Command {
+	c := &cobra.Command{Use: "mod", Short: "Work with the CUE modules that definitions depend on"}
+	c.AddCommand(newModVendor())
+	return c
+}
+
+func newModVendor() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "vendor [DIR]",
+		Short: "Copy the CUE modules that cue.mod/module.cue requires into the repository",
+		Long: `Copy each CUE module that cue.mod/module.cue requires to cue.mod/vendor, with its version
+and a digest of its files. Corral downloads nothing when it compiles definitions: it uses
+these copies, and vet reports a copy that does not match cue.mod/module.cue or its digest.
+The cue command ignores the folder and continues to use its registry.
+
+Modules are fetched as the cue command fetches them: from the registries in CUE_REGISTRY, with
+the credentials of "cue login" or of Docker. Corral's own schema is built in and not copied.
+
+Run "cue mod get" or "cue mod tidy" first, and this command after each change of the
+requirements. Commit the folder.`,
+		Example: "  cue mod get github.com/acme/ci@v0.3.0\n  corral mod vendor",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		root, err := moduleRootAbove(folderOf(args))
+		if err != nil {
+			return err
+		}
+		modules, err := fetchModules(c.Context(), root)
+		if err != nil {
+			return err
+		}
+		folder := filepath.Join(root, filepath.FromSlash(compile.VendorFolder))
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("removing the previous copies: %w", err)
+		}
+		if len(modules) > 0 {
+			if err := writeFiles(root, compile.VendorFiles(modules), true); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\n", wording.Count(len(modules), "module"), folder)
+		return err
+	}
+	return c
+}
+
+// moduleRootAbove returns the closest folder at or above folder that has a cue.mod/module.cue.
+func moduleRootAbove(folder string) (string, error) {
+	start, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err == nil {
+			return dir, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("there is no cue.mod/module.cue in %s or above it; run corral init or cue mod init", start)
+		}
+	}
+}
+
+// fetchModules returns the files of the modules that the module at root requires.
+func fetchModules(ctx context.Context, root string) (map[cuemodule.Version]compile.Files, error) {
+	name := filepath.Join(root, "cue.mod", "module.cue")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	required, err := compile.Requirements(data, name)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := modconfig.NewRegistry(&modconfig.Config{ClientType: "corral"})
+	if err != nil {
+		return nil, fmt.Errorf("reading CUE's registry configuration: %w", err)
+	}
+	modules := map[cuemodule.Version]compile.Files{}
+	for _, m := range required {
+		location, err := registry.Fetch(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("fetching module %s: %w", m, err)
+		}
+		fsys, err := fs.Sub(location.FS, location.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("reading module %s: %w", m, err)
+		}
+		if modules[m], err = compile.ModuleFiles(fsys); err != nil {
+			return nil, fmt.Errorf("module %s: %w", m, err)
+		}
+	}
+	return modules, nil
+}
