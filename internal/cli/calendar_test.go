@@ -80,17 +80,17 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}{
 		"a zone that does not exist": {
 			`{name: "x", zone: "Mars/Olympus", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`, []string{"vet"},
-			outcome{code: exitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
+			outcome{code: exitError, stderr: "pools.cue:9:40: pools.a.spec.scale.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
 		"in the calendar": {
 			`{name: "x", cron: {start: "0 0 30 2 *", duration: "1h"}, scale: min: 1}`, []string{"calendar"},
-			outcome{code: exitError, stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
+			outcome{code: exitError, stderr: "pools.cue:9:48: pools.a.spec.scale.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
 		"one that has no effect": {
 			twice, []string{"vet"},
-			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[1]: warning: schedule y has no effect: " +
+			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:9:88: pools.a.spec.scale.schedules[1]: warning: schedule y has no effect: " +
 				"whenever it holds, x sets the same numbers and is before it in the list. Put it first, or remove it\n"}},
 		"one that is over": {
 			`{name: "x", once: {from: "2025-01-01T00:00:00Z", to: "2025-01-02T00:00:00Z"}, scale: min: 1}`, []string{"vet", "--at", "2026-01-01T00:00:00Z"},
-			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:6:2: pools.a.spec.scale.schedules[0]: warning: schedule x is over since 2025-01-02T00:00:00Z: remove it\n"}},
+			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:9:22: pools.a.spec.scale.schedules[0]: warning: schedule x is over since 2025-01-02T00:00:00Z: remove it\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, treeOf(t, poolsWith(tc.schedules)), tc.args...)

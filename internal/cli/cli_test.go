@@ -260,7 +260,7 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	for _, tc := range []struct{ folder, args, want string }{
 		{".", "init pools", "\nnext: put your organization's URL into pools/pools/connections.cue, then run corral vet\n"},
 		{".", "init guard --guard", "\nnext: run corral test --policy policies there\n"},
-		{"pools", "vet --policy ../guard/policies", "pools/connections.cue:8:14: connections.acme.spec.url: warning: https://github.com/YOUR_ORG is a placeholder: put "},
+		{"pools", "vet --policy ../guard/policies", "pools/connections.cue:10:8: connections.acme.spec.url: warning: https://github.com/YOUR_ORG is a placeholder: put "},
 		{"pools", "test --policy ../guard/policies", "policies/pods.scenario.yaml  2 tests"},
 		{"guard", "test --policy policies", "ok    policies/guard.scenario.yaml  2 tests"},
 	} {

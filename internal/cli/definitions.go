@@ -90,7 +90,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	if err := t.checkWhole(); err != nil {
 		return compiled{}, err
 	}
-	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty})
+	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
 	if err == nil && len(c.Diagnostics) == 0 {
 		c.uncommitted = t.uncommitted()
 	}

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -172,6 +173,10 @@ func (p *declaredPool) reads(credentials []string) []v1alpha1.Diagnostic {
 	}
 	if err == nil {
 		return nil
+	}
+	var at *podspec.FieldError
+	if errors.As(err, &at) {
+		return []v1alpha1.Diagnostic{p.object.Diagnostic("."+at.Path, at.Problem)}
 	}
 	return []v1alpha1.Diagnostic{p.object.Diagnostic("", err.Error())}
 }

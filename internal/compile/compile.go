@@ -76,9 +76,11 @@ type Object struct {
 	Positions map[string]Position `json:"positions,omitempty"`
 }
 
-// Diagnostic says what is wrong with a field of the object, by its path from there, as .spec.url.
+// Diagnostic reports a problem of a field of the object, by its path from there, as
+// .spec.url. Its place is where the field is written if the object has positions.
 func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
-	return v1alpha1.Diagnostic{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path + path, Message: message}
+	at := o.PositionOf(strings.TrimPrefix(path, "."))
+	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: o.Path + path, Message: message}
 }
 
 // Result of a compilation. With any diagnostic, Objects holds what could be compiled

@@ -389,7 +389,17 @@ func secretEnv(name, runner, key string) corev1.EnvVar {
 	}}}
 }
 
-// CheckSecrets refuses a pod that references a Secret it must never see: one that
+// FieldError is an error of one field of a pool.
+type FieldError struct {
+	// Path of the field, such as spec.template.spec.volumes[0].
+	Path string
+	// Problem says what is wrong with the field.
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Path + ": " + e.Problem }
+
+// CheckSecrets refuses a pod that references a Secret it must never see, with a *FieldError: a Secret that
 // holds credentials of ours (by name), or the JIT Secret of another runner.
 func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 	own := SecretName(pod.Name)
@@ -397,9 +407,9 @@ func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 		switch {
 		case ref.name == own:
 		case slices.Contains(credentials, ref.name):
-			return fmt.Errorf("spec.template.%s: Secret %q holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it", ref.path, ref.name)
+			return &FieldError{"spec.template." + ref.path, fmt.Sprintf("Secret %q holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it", ref.name)}
 		case strings.HasSuffix(ref.name, jitSuffix):
-			return fmt.Errorf("spec.template.%s: Secret %q is named like a runner's registration (*%s); a runner may not read another's", ref.path, ref.name, jitSuffix)
+			return &FieldError{"spec.template." + ref.path, fmt.Sprintf("Secret %q is named like a runner's registration (*%s); a runner may not read another's", ref.name, jitSuffix)}
 		}
 	}
 	return nil
