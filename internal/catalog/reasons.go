@@ -28,7 +28,7 @@ var (
 		Remedy: "Read the message: it is tried again, more and more seldom.",
 	})
 	Suspended = define(Row{Code: v1alpha1.SuspendedReason, Severity: Note, Title: "suspended",
-		Remedy: "Set spec.suspend to false: then it accepts jobs again.",
+		Remedy: "Set spec.stopPolicy to None: then it accepts jobs again.",
 	})
 	InvalidSpec = define(Row{Code: v1alpha1.InvalidSpecReason, Stalls: true, Severity: Error, Title: "the spec can't be acted on",
 		Remedy: "Correct spec: the message names the fields.",

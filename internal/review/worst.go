@@ -223,9 +223,11 @@ func (w *worst) others(class, format, noun string, n int) {
 	}
 }
 
-// suspends says whether the pool takes in no more jobs from now on.
+// suspends says whether the pool accepts no more jobs from now on.
 func (p *Pool) suspends() bool {
-	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == "spec.suspend" && string(f.After) == "true" })
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
+		return f.Path == "spec.stopPolicy" && len(f.After) > 0 && string(f.After) != `"None"`
+	})
 }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }

@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		},
 		"suspended, while jobs wait": {
 			in:   scaling.Input{Suspended: true, Limits: v1alpha1.Scale{Max: 2}, Offered: 4},
-			want: scaling.Plan{Waiting: 4, Reason: "suspended: serving 0 jobs; 4 more wait on GitHub"},
+			want: scaling.Plan{Waiting: 4, Reason: "draining: serving 0 jobs; 4 more wait on GitHub"},
 		},
 		"held back, while jobs wait": {
 			in: scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 1, Offered: 4, Runners: many(1, v1alpha1.RunnerBusy, old),
@@ -154,7 +154,7 @@ func TestDecide(t *testing.T) {
 		"suspended: accepted jobs are served, nothing is announced, idle runners end": {
 			in: scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3, Idle: 2}, Suspended: true, Jobs: 1,
 				Runners: concat(many(1, v1alpha1.RunnerBusy, old), many(2, v1alpha1.RunnerIdle, old))},
-			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"Idle-0", "Idle-1"}, Reason: "suspended: serving 1 job"},
+			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"Idle-0", "Idle-1"}, Reason: "draining: serving 1 job"},
 		},
 		"nothing heard yet: hold": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3}, Runners: many(2, v1alpha1.RunnerIdle, old)},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -65,7 +66,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 		s.goOn = c.name == v1alpha1.DrainableCondition
 		all = append(all, s)
 	}
-	if p.Spec.Suspend && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
+	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
 		all = append(all, symptom{
 			key: v1alpha1.SuspendedReason, of: ofPool(p), reason: v1alpha1.SuspendedReason, rank: rankOf(v1alpha1.SuspendedReason),
 			do: explain.Remedy(poolKind, v1alpha1.SuspendedReason),
@@ -144,7 +145,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
-		case isHurt && explain.ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
+		case isHurt && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.SaturatedCondition):
 		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
