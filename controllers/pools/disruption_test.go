@@ -69,7 +69,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			}
 			must(t, b.Client.Delete(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "mine"}}))
 			b.reconcile()
-			if said := conditions.Get(b.pool(), v1alpha1.DrainableCondition); said != nil {
+			if said := conditions.Get(b.pool(), v1alpha1.DrainableCondition); conditions.IsFalse(b.pool(), v1alpha1.DrainableCondition) {
 				t.Errorf("its condition is %+v when the other is gone", said)
 			}
 		})

@@ -435,6 +435,38 @@ func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
 	}
 }
 
+func TestHoldAnnouncesNothingAndKeepsIdleRunners(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	before := len(b.runners())
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy, p.Spec.Scale.Idle = v1alpha1.StopHold, new(int32(2)) })
+	b.snapshot.Assigned = 1
+	b.reconcile()
+	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 3 {
+		t.Errorf("announced %d, %d runners, before %d", last, len(b.runners()), before)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "False Suspended") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+// Conditions that every pool has are written with its first status, and nothing is said of them.
+func TestEachPoolHasItsConditions(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	for _, condition := range []string{v1alpha1.SaturatedCondition, v1alpha1.DrainableCondition, v1alpha1.RunnerVersionCondition} {
+		if conditions.Get(b.pool(), condition) == nil {
+			t.Errorf("%s is absent from the first status", condition)
+		}
+	}
+	b.start()
+	p := b.pool()
+	got := []string{conditions.GetReason(p, v1alpha1.SaturatedCondition), conditions.GetReason(p, v1alpha1.DrainableCondition), conditions.GetReason(p, v1alpha1.RunnerVersionCondition)}
+	if want := []string{v1alpha1.WithinMaxReason, v1alpha1.NoOtherBudgetsReason, v1alpha1.VersionUnknownReason}; !slices.Equal(got, want) {
+		t.Errorf("the reasons are %q, not %q", got, want)
+	}
+}
+
 func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -20,8 +20,11 @@ const (
 
 // Rows of the reasons of the API: what holds for each cause with that reason whose own row does not differ.
 var (
-	Succeeded   = define(Row{Code: v1alpha1.SucceededReason})
-	Progressing = define(Row{Code: v1alpha1.ProgressingReason, Severity: Warning, Title: "under way for long", Grace: 10 * time.Minute, Early: "under way",
+	Succeeded      = define(Row{Code: v1alpha1.SucceededReason})
+	WithinMax      = define(Row{Code: v1alpha1.WithinMaxReason})
+	NoOtherBudgets = define(Row{Code: v1alpha1.NoOtherBudgetsReason})
+	VersionUnknown = define(Row{Code: v1alpha1.VersionUnknownReason})
+	Progressing    = define(Row{Code: v1alpha1.ProgressingReason, Severity: Warning, Title: "under way for long", Grace: 10 * time.Minute, Early: "under way",
 		Remedy: "Wait. If it takes long, read the controller's log.",
 	})
 	ProgressingWithRetry = define(Row{Code: v1alpha1.ProgressingWithRetryReason, Severity: Warning, Title: "an attempt failed", Grace: time.Minute,

@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -542,6 +543,19 @@ func constants(t *testing.T, file, suffix string) map[string]string {
 		t.Fatalf("%s has no constants that end in %s", file, suffix)
 	}
 	return found
+}
+
+// The page about conditions has each of a pool's, with the status that reports a problem.
+func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
+	page, err := os.ReadFile("../../docs/spec/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conditionsOfPools {
+		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.amiss); !strings.Contains(string(page), row) {
+			t.Errorf("docs/spec/conditions.md has no row %q", row)
+		}
+	}
 }
 
 func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
