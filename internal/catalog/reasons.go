@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -17,6 +18,12 @@ const (
 	// LastHolds ends a remedy for a policy that can't be asked.
 	LastHolds = " Its pools keep what was decided last."
 )
+
+// fine are the reasons that report no problem. They have neither a title nor a remedy.
+var fine = []string{v1alpha1.SucceededReason, v1alpha1.WithinMaxReason, v1alpha1.NoOtherBudgetsReason, v1alpha1.VersionUnknownReason}
+
+// IsFine reports whether a reason reports no problem.
+func IsFine(reason string) bool { return slices.Contains(fine, reason) }
 
 // Rows of the reasons of the API: what holds for each cause with that reason whose own row does not differ.
 var (

@@ -51,7 +51,7 @@ func readiness() []variant {
 		}},
 	}
 	for _, reason := range sorted() {
-		if reason != v1alpha1.SucceededReason {
+		if !catalog.IsFine(reason) {
 			all = append(all, variant{reason, func(s *Snapshot) { fails(&pool(s).Status.Conditions, reason, "message of "+reason) }})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -48,14 +49,14 @@ func checkPools(v view, causes map[object]string) symptoms {
 // checkConditions finds what the conditions of a pool say, each reason once.
 func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[object]string) symptoms {
 	var all symptoms
-	said := map[string]bool{v1alpha1.SucceededReason: true, v1alpha1.ProgressingReason: true}
+	said := map[string]bool{v1alpha1.ProgressingReason: true}
 	if ready := look.ready(); isAmiss(ready) {
 		said[ready.Reason] = true
 		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := explain.ConditionOf(p, c.name)
-		if is == nil || is.Status != c.amiss || said[is.Reason] {
+		if is == nil || is.Status != c.amiss || said[is.Reason] || catalog.IsFine(is.Reason) {
 			continue
 		}
 		said[is.Reason] = true
