@@ -48,7 +48,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 				b.reconcile()
 			}
 			said := conditions.Get(b.pool(), v1alpha1.DrainableCondition)
-			if (said != nil) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
+			if conditions.IsFalse(b.pool(), v1alpha1.DrainableCondition) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
 				t.Errorf("its condition is %+v", said)
 			}
 			b.memory = memory{} // as another process begins: what the condition says was told
