@@ -5,6 +5,7 @@ package review
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -226,9 +227,12 @@ func (w *worst) others(class, format, noun string, n int) {
 // suspends says whether the pool accepts no more jobs from now on.
 func (p *Pool) suspends() bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
-		return f.Path == "spec.stopPolicy" && len(f.After) > 0 && string(f.After) != `"None"`
+		return f.Path == "spec.stopPolicy" && !stops(f.Before) && stops(f.After)
 	})
 }
+
+// stops reports whether a value of spec.stopPolicy keeps a pool from accepting jobs.
+func stops(value json.RawMessage) bool { return len(value) > 0 && string(value) != `"None"` }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
 
