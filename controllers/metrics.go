@@ -59,7 +59,7 @@ func (c *readinessCollector) Collect(metrics chan<- prometheus.Metric) {
 	defer cancel()
 	for kind, list := range map[string]client.ObjectList{
 		"PoolSource": &v1alpha1.PoolSourceList{}, "GitHubConnection": &v1alpha1.GitHubConnectionList{}, "RunnerPool": &v1alpha1.RunnerPoolList{},
-		"RunnerPolicy": &v1alpha1.RunnerPolicyList{}, "ClusterRunnerPolicy": &v1alpha1.ClusterRunnerPolicyList{}, "ScaleSet": &v1alpha1.ScaleSetList{},
+		"RunnerPolicy": &v1alpha1.RunnerPolicyList{}, "ClusterRunnerPolicy": &v1alpha1.ClusterRunnerPolicyList{}, "RunnerScaleSet": &v1alpha1.RunnerScaleSetList{},
 	} {
 		counts, err := countReady(ctx, l.cache, list)
 		if err != nil {

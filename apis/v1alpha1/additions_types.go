@@ -35,7 +35,7 @@ type TemplateAdditions struct {
 	WorkFolder string `json:"workFolder,omitempty"`
 
 	// objectMetadata has labels and annotations for all that is made for the pool: pods, where the template doesn't set them, Runners, their
-	// Secrets, revisions, the ScaleSet, claims of the cache, the ConfigMap of decisions and what gives rights to hooks.
+	// Secrets, revisions, the RunnerScaleSet, claims of the cache, the ConfigMap of decisions and what gives rights to hooks.
 	// +optional
 	ObjectMetadata *ObjectMetadata `json:"objectMetadata,omitempty"`
 }

@@ -23,17 +23,17 @@ const (
 	PolicyCondition = "PolicyAllowed"
 	// UpdatedCondition is on a RunnerPool: all its runners that may be replaced are of the template of its spec.
 	UpdatedCondition = "Updated"
-	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; absent
+	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; Unknown
 	// while GitHub doesn't tell.
-	RunnerVersionCondition = "RunnerVersion"
-	// SaturatedCondition is on a RunnerPool: True while it has as many jobs as max allows, and more wait; absent otherwise.
+	RunnerVersionCondition = "RunnerVersionSupported"
+	// SaturatedCondition is on a RunnerPool: True while it has as many jobs as max allows, and more wait; Unknown until jobs are counted.
 	SaturatedCondition = "Saturated"
 	// DrainableCondition is on a RunnerPool: False while another PodDisruptionBudget selects its runners with a job, so that drains of their
-	// nodes fail; absent otherwise.
+	// nodes fail.
 	DrainableCondition = "Drainable"
-	// ListeningCondition is on a ScaleSet: a message session is open and was polled.
+	// ListeningCondition is on a RunnerScaleSet: a message session is open and was polled.
 	ListeningCondition = "Listening"
-	// LabelsAcceptedCondition is on a ScaleSet: GitHub read back the labels we set.
+	// LabelsAcceptedCondition is on a RunnerScaleSet: GitHub read back the labels we set.
 	LabelsAcceptedCondition = "LabelsAccepted"
 )
 
@@ -46,7 +46,8 @@ const (
 	ProgressingReason = "Progressing"
 	// ProgressingWithRetryReason is true when the last attempt failed and another follows.
 	ProgressingWithRetryReason = "ProgressingWithRetry"
-	// SuspendedReason is true when spec.suspend stopped the object.
+	// SuspendedReason is true when spec.stopPolicy of a pool, spec.verification of a connection or spec.suspend of a source stopped the
+	// object.
 	SuspendedReason = "Suspended"
 	// InvalidSpecReason is true when the spec can't be acted on as it stands.
 	InvalidSpecReason = "InvalidSpec"
@@ -77,6 +78,10 @@ const (
 	LabelsDroppedReason = "LabelsDropped"
 	// DisruptionBudgetsReason is true when another PodDisruptionBudget selects runners that have a job.
 	DisruptionBudgetsReason = "DisruptionBudgets"
+	// NoOtherBudgetsReason is true when no other PodDisruptionBudget selects runners that have a job.
+	NoOtherBudgetsReason = "NoOtherBudgets"
+	// WithinMaxReason is true while no job waits because of a pool's max.
+	WithinMaxReason = "WithinMax"
 	// MaxReachedReason is true while jobs wait because a pool has as many as its max allows.
 	MaxReachedReason = "MaxReached"
 	// LabelsKeptReason is true when GitHub keeps labels that a pool has no more: it doesn't change those of a scale set.
@@ -97,6 +102,8 @@ const (
 	QuotaExceededReason = "QuotaExceeded"
 	// CacheUnavailableReason is true while runners wait for a claim of their pool's cache.
 	CacheUnavailableReason = "CacheUnavailable"
+	// VersionUnknownReason is true while it is not known how long GitHub takes the runners' version.
+	VersionUnknownReason = "VersionUnknown"
 	// RunnerOutdatedReason is true when the runner program in a pool's image has to be updated.
 	RunnerOutdatedReason = "RunnerOutdated"
 	// RunnersFailingReason is true while a pool's runners fail one after the other; the
@@ -151,7 +158,7 @@ const (
 	RunnerLabel = "corral.dev/runner"
 	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
 	RunnerUIDAnnotation = "corral.dev/runner-uid"
-	// ObjectMetadataAnnotation on a ScaleSet lists the keys that it has by spec.objectMetadata of its pool.
+	// ObjectMetadataAnnotation on a RunnerScaleSet lists the keys that it has by spec.objectMetadata of its pool.
 	ObjectMetadataAnnotation = "corral.dev/object-metadata"
 	// RunnerIDAnnotation on a Pod is the id of its runner's registration on GitHub.
 	RunnerIDAnnotation = "corral.dev/runner-id"
@@ -188,7 +195,7 @@ const (
 const (
 	// RunnerFinalizer holds a Runner until GitHub no longer knows it and its Pod is gone.
 	RunnerFinalizer = "corral.dev/deregister"
-	// ScaleSetFinalizer holds a ScaleSet until GitHub no longer knows it.
+	// ScaleSetFinalizer holds a RunnerScaleSet until GitHub no longer knows it.
 	ScaleSetFinalizer = "corral.dev/delete-scale-set"
 )
 

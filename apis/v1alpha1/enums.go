@@ -39,6 +39,31 @@ func (r *Registration) UnmarshalJSON(data []byte) error {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
+func (p *StopPolicy) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, p, StopNone, StopHold, StopDrain)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (k *ConnectionKind) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, k, KindGitHubConnection)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *VerificationState) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, v, VerificationActive, VerificationPaused)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *ProxyScope) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, s, ProxyController, ProxyControllerAndRunners)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *PauseScope) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, s, PauseEverything, PauseUpdates)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
 func (m *PoolMode) UnmarshalJSON(data []byte) error { return decodeWord(data, m, Active, Observe) }
 
 // UnmarshalJSON implements json.Unmarshaler.

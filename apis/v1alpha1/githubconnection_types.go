@@ -6,6 +6,7 @@ package v1alpha1
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -53,8 +54,9 @@ type GitHubConnectionSpec struct {
 	// url of the organization, repository or enterprise that runners serve, as a
 	// browser shows it: https://github.com/ORG, https://HOST/OWNER/REPO or
 	// https://HOST/enterprises/NAME. A host other than github.com and *.ghe.com is
-	// taken as GitHub Enterprise Server. It never changes: runners and scale sets belong
-	// to it; make another connection and point the pools at it.
+	// taken as GitHub Enterprise Server. It never changes, because runners and scale sets belong
+	// to it: make another connection and point the pools at it. Deleting this one and creating it again is safe: its pools wait for it.
+	// If it ever worked, delete its pools before creating it with another url: their scale sets and runners stay at the former one.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
@@ -85,18 +87,37 @@ type GitHubConnectionSpec struct {
 	// +optional
 	CA *ConnectionCA `json:"ca,omitempty"`
 
-	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, or * for all. Their runners are
-	// registered by it; its credentials for GitHub are never copied to them, those for a proxy are with proxy.runners.
+	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, with * for any characters, such as ci-* or *. Their
+	// runners are registered by it. Its credentials for GitHub are never copied to them; those for a proxy are, with the proxy.scope
+	// ControllerAndRunners.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 
-	// suspend stops verification; pools on this connection keep working.
+	// verification is Active (default), or Paused to stop verifying the credentials. Pools on this connection continue with those verified
+	// last.
 	// +optional
-	Suspend bool `json:"suspend,omitempty"`
+	// +kubebuilder:default=Active
+	Verification VerificationState `json:"verification,omitempty"`
+}
+
+// VerificationState says whether credentials are verified.
+// +kubebuilder:validation:Enum=Active;Paused
+type VerificationState string
+
+const (
+	// VerificationActive verifies credentials regularly.
+	VerificationActive VerificationState = "Active"
+	// VerificationPaused verifies nothing.
+	VerificationPaused VerificationState = "Paused"
+)
+
+// GetVerification returns whether the credentials are verified.
+func (s *GitHubConnectionSpec) GetVerification() VerificationState {
+	return cmp.Or(s.Verification, VerificationActive)
 }
 
 // ConnectionWebhook says how events are told to be GitHub's, and where those are asked for that were lost.
@@ -133,11 +154,27 @@ type ConnectionProxy struct {
 	// +kubebuilder:validation:items:Pattern=`^[^,\s]+$`
 	NoProxy []string `json:"noProxy,omitempty"`
 
-	// runners gives all containers of runners the proxy, too, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. With the proxy's password in it, this
-	// is in the Secret of each runner, in each of allowedNamespaces: jobs can read it, and whoever may read Secrets there.
+	// scope is Controller (default), or ControllerAndRunners to give the proxy to all containers of runners, too, by HTTP_PROXY, HTTPS_PROXY
+	// and NO_PROXY. The proxy's password is then in the Secret of each runner, in each of allowedNamespaces: jobs can read it, and so can
+	// anyone who may read Secrets there.
 	// +optional
-	Runners bool `json:"runners,omitempty"`
+	// +kubebuilder:default=Controller
+	Scope ProxyScope `json:"scope,omitempty"`
 }
+
+// ProxyScope says who uses a proxy.
+// +kubebuilder:validation:Enum=Controller;ControllerAndRunners
+type ProxyScope string
+
+const (
+	// ProxyController has the controller use it.
+	ProxyController ProxyScope = "Controller"
+	// ProxyControllerAndRunners has runners use it, too.
+	ProxyControllerAndRunners ProxyScope = "ControllerAndRunners"
+)
+
+// GetScope returns who uses the proxy.
+func (p *ConnectionProxy) GetScope() ProxyScope { return cmp.Or(p.Scope, ProxyController) }
 
 // ProxyServer is an HTTP proxy.
 type ProxyServer struct {
@@ -335,9 +372,17 @@ type GitHubConnection struct {
 // AllNamespaces in allowedNamespaces lets every namespace use a connection.
 const AllNamespaces = "*"
 
-// Allows says whether pools of a namespace may use the connection.
+// Allows reports whether pools of a namespace may use the connection.
 func (c *GitHubConnection) Allows(namespace string) bool {
-	return namespace == c.Namespace || slices.Contains(c.Spec.AllowedNamespaces, AllNamespaces) || slices.Contains(c.Spec.AllowedNamespaces, namespace)
+	return namespace == c.Namespace || slices.ContainsFunc(c.Spec.AllowedNamespaces, func(pattern string) bool {
+		return MatchesNamespace(pattern, namespace)
+	})
+}
+
+// MatchesNamespace reports whether a pattern, in which * stands for any characters, names a namespace. An invalid pattern names none.
+func MatchesNamespace(pattern, namespace string) bool {
+	ok, err := path.Match(pattern, namespace)
+	return err == nil && ok
 }
 
 // NoConsent says that pools of a namespace may not use a connection, NAMESPACE/NAME, or that there is none.

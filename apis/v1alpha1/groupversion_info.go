@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 holds Corral's resources: what users declare (PoolSource,
-// GitHubConnection, RunnerPool, RunnerPolicy, ClusterRunnerPolicy) and what controllers record (Runner, ScaleSet).
+// GitHubConnection, RunnerPool, RunnerPolicy, ClusterRunnerPolicy) and what controllers record (Runner, RunnerScaleSet).
 //
 // It imports apimachinery and Flux's condition vocabulary only, so that the
 // command line, tests and other projects can use the types without a client.
@@ -34,7 +34,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&RunnerPolicy{}, &RunnerPolicyList{},
 		&ClusterRunnerPolicy{}, &ClusterRunnerPolicyList{},
 		&Runner{}, &RunnerList{},
-		&ScaleSet{}, &ScaleSetList{},
+		&RunnerScaleSet{}, &RunnerScaleSetList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

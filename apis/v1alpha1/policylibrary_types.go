@@ -467,7 +467,19 @@ type Pause struct {
 	// +kubebuilder:validation:XValidation:rule="self > timestamp('0001-01-01T00:00:00Z')",message="until must be a time"
 	Until *metav1.Time `json:"until,omitempty"`
 
-	// updatesOnly holds updates, and stops nothing else.
+	// scope is Everything (default), or Updates to hold updates and stop nothing else.
 	// +optional
-	UpdatesOnly bool `json:"updatesOnly,omitempty"`
+	// +kubebuilder:default=Everything
+	Scope PauseScope `json:"scope,omitempty"`
 }
+
+// PauseScope says what a pause stops.
+// +kubebuilder:validation:Enum=Everything;Updates
+type PauseScope string
+
+const (
+	// PauseEverything accepts no new jobs, keeps no runners without one, and holds updates.
+	PauseEverything PauseScope = "Everything"
+	// PauseUpdates holds updates.
+	PauseUpdates PauseScope = "Updates"
+)

@@ -33,11 +33,13 @@ const (
 )
 
 // RunnerPoolSpec declares one set of runners.
-// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: suspend the pool, or make another"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: set stopPolicy, or make another pool"
 // +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName is of a scale set: runners with registration REST have none"
 // +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
 // +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent is of pools with lifetime Persistent"
 // +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.labels) && self.labels.exists(l, l.contains(',')))",message="labels of persistent runners must not have a comma: their program takes it for the end of one"
+// +kubebuilder:validation:XValidation:rule="has(self.template)",message="template must be set"
+// +kubebuilder:validation:XValidation:rule="self.stopPolicy != 'Hold' || self.registration != 'REST'",message="stopPolicy Hold needs a scale set: GitHub gives jobs to every idle REST runner"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
@@ -107,26 +109,40 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default={}
 	Update UpdateSpec `json:"update,omitzero"`
 
-	// template of the runner's pod: a PodTemplateSpec with a container named runner.
+	// template of the runner's pod: a PodTemplateSpec with a container named runner. Every pool must set it.
 	// It is kept as written; unknown fields are refused when the pod is built.
-	// +required
+	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
-	Template runtime.RawExtension `json:"template"`
+	Template runtime.RawExtension `json:"template,omitzero"`
 
 	TemplateAdditions `json:",inline"`
 
-	// suspend takes in no new jobs and starts no runners beyond those that accepted
-	// jobs need; idle runners end, busy ones finish.
+	// stopPolicy is None (default), Hold or Drain. Hold accepts no new jobs, serves accepted ones, and keeps min and idle runners ready;
+	// it needs a scale set. Drain accepts no new jobs and keeps only the runners that accepted jobs need: idle runners end, busy ones finish.
 	// +optional
-	Suspend bool `json:"suspend,omitempty"`
+	// +kubebuilder:default=None
+	StopPolicy StopPolicy `json:"stopPolicy,omitempty"`
 
 	// keepFailed keeps the pod of the last runner that failed for ten minutes, ended, so that its log can be read. It counts for nothing. A
 	// pod that was never on a node, or has a claim of the cache, isn't kept.
 	// +optional
 	KeepFailed bool `json:"keepFailed,omitempty"`
 }
+
+// StopPolicy says whether a pool accepts jobs, and which runners it keeps if not.
+// +kubebuilder:validation:Enum=None;Hold;Drain
+type StopPolicy string
+
+const (
+	// StopNone accepts jobs.
+	StopNone StopPolicy = "None"
+	// StopHold accepts no new jobs and keeps min and idle runners ready.
+	StopHold StopPolicy = "Hold"
+	// StopDrain accepts no new jobs and ends the runners that no accepted job needs.
+	StopDrain StopPolicy = "Drain"
+)
 
 // ScaleSpec bounds the number of runners: 0 ≤ min ≤ max, 0 ≤ idle ≤ max.
 // +kubebuilder:validation:XValidation:rule="!has(self.max) || self.min <= self.max",message="min must not be above max"
@@ -276,7 +292,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersion, Saturated, Drainable, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersionSupported, Saturated, Drainable, and Reconciling or Stalled while they hold.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -714,6 +730,12 @@ func (p *RunnerPool) GetRunnerLabels() []string {
 
 // GetRunnerGroup returns the runner group on GitHub.
 func (s *RunnerPoolSpec) GetRunnerGroup() string { return cmp.Or(s.RunnerGroup, DefaultRunnerGroup) }
+
+// GetStopPolicy returns whether the pool accepts jobs, and which runners it keeps if not.
+func (s *RunnerPoolSpec) GetStopPolicy() StopPolicy { return cmp.Or(s.StopPolicy, StopNone) }
+
+// Stops reports whether spec.stopPolicy keeps the pool from accepting new jobs.
+func (s *RunnerPoolSpec) Stops() bool { return s.GetStopPolicy() != StopNone }
 
 // GetMin returns the fewest runners in total.
 func (s *ScaleSpec) GetMin() int32 { return ptr.Deref(s.Min, 0) }

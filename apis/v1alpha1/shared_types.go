@@ -14,8 +14,20 @@ type LocalObjectReference struct {
 	Name string `json:"name"`
 }
 
+// ConnectionKind is the kind of a connection.
+// +kubebuilder:validation:Enum=GitHubConnection
+type ConnectionKind string
+
+// KindGitHubConnection is the only kind of connection so far.
+const KindGitHubConnection ConnectionKind = "GitHubConnection"
+
 // ConnectionReference names a GitHubConnection.
 type ConnectionReference struct {
+	// kind of the connection. Default: GitHubConnection, the only one.
+	// +optional
+	// +kubebuilder:default=GitHubConnection
+	Kind ConnectionKind `json:"kind,omitempty"`
+
 	// name of the connection.
 	// +required
 	// +kubebuilder:validation:MinLength=1

@@ -79,7 +79,7 @@ type (
 	fieldsOfPoolSource          PoolSource
 	fieldsOfRunner              Runner
 	fieldsOfRunnerPool          RunnerPool
-	fieldsOfScaleSet            ScaleSet
+	fieldsOfRunnerScaleSet      RunnerScaleSet
 )
 
 func (c *GitHubConnection) strict() any    { return (*fieldsOfGitHubConnection)(c) }
@@ -88,7 +88,7 @@ func (p *ClusterRunnerPolicy) strict() any { return (*fieldsOfClusterRunnerPolic
 func (s *PoolSource) strict() any          { return (*fieldsOfPoolSource)(s) }
 func (r *Runner) strict() any              { return (*fieldsOfRunner)(r) }
 func (p *RunnerPool) strict() any          { return (*fieldsOfRunnerPool)(p) }
-func (s *ScaleSet) strict() any            { return (*fieldsOfScaleSet)(s) }
+func (s *RunnerScaleSet) strict() any      { return (*fieldsOfRunnerScaleSet)(s) }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *GitHubConnection) UnmarshalJSON(data []byte) error { return c.read(data, c.strict()) }
@@ -129,7 +129,7 @@ func CheckPoolSize(bytes int) error {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *ScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
+func (s *RunnerScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
 
 // FromUnstructured reads an object of ours from its fields; one that can't be read is an error.
 func FromUnstructured(content map[string]any, into interface{ Unreadable() error }) error {

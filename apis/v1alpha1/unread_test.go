@@ -45,8 +45,8 @@ spec.update.maxSurge: must be a whole number of at most 2147483647, or a percent
 		unreadable: `spec.library.pause.until: must be a time such as 2026-07-01T18:00:00Z, not "2026-12-20t00:00:00z"`,
 		lost:       `status.pools: must be a whole number of at most 2147483647, not "many"`,
 	},
-	"Runner":   {object: `"spec":{"scaleSetID":"five","revision":"linux-1"},"status":{"runnerID":7}`, unreadable: `spec.scaleSetID: must be a whole number of at most 9223372036854775807, not "five"`},
-	"ScaleSet": {object: `"spec":{"labels":[5],"name":"linux"},"status":{"id":3,"conditions":[{"lastTransitionTime":[]}]}`, unreadable: "spec.labels[0]: must be a string, not 5", lost: "status.conditions[0].lastTransitionTime: must be a time such as 2026-07-01T18:00:00Z, not []"},
+	"Runner":         {object: `"spec":{"scaleSetID":"five","revision":"linux-1"},"status":{"runnerID":7}`, unreadable: `spec.scaleSetID: must be a whole number of at most 9223372036854775807, not "five"`},
+	"RunnerScaleSet": {object: `"spec":{"labels":[5],"name":"linux"},"status":{"id":3,"conditions":[{"lastTransitionTime":[]}]}`, unreadable: "spec.labels[0]: must be a string, not 5", lost: "status.conditions[0].lastTransitionTime: must be a time such as 2026-07-01T18:00:00Z, not []"},
 }
 
 func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
@@ -97,7 +97,7 @@ func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
 }
 
 func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, set.UnmarshalJSON([]byte(`{"metadata":{"name":"linux","finalizers":["a"]},"spec":{"name":"linux","labels":["a",5]},"status":{"id":3,"conditions":"none"}}`)))
 	if set.Spec.Name != "linux" || set.Name != "linux" || len(set.Finalizers) != 1 || len(set.Spec.Labels) != 2 {
 		t.Errorf("read %+v", set)

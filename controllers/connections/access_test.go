@@ -38,6 +38,8 @@ func TestAConnectionIsForItsNamespaceAndThoseThatItAllows(t *testing.T) {
 		"another":                {nil, nil, "other", false},
 		"one that is named":      {[]string{"more", "other"}, nil, "other", true},
 		"all":                    {[]string{v1alpha1.AllNamespaces}, nil, "other", true},
+		"one that a pattern has": {[]string{"o*r"}, nil, "other", true},
+		"one beside a pattern":   {[]string{"other-*"}, nil, "other", false},
 		"part of a name":         {[]string{"other-2"}, nil, "other", false},
 		"where nobody looks":     {[]string{"other"}, []string{"other"}, "other", false},
 		"where somebody looks":   {[]string{"other"}, []string{"other", "team"}, "other", true},

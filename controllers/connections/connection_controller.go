@@ -142,8 +142,8 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return untilRead(err), err
 	}
 	known := conn.Status.CredentialsHash == creds.Hash() && conn.Status.NetworkHash == creds.NetworkHash()
-	if conn.Spec.Suspend {
-		return r.suspended(conn, creds, known)
+	if conn.Spec.GetVerification() == v1alpha1.VerificationPaused {
+		return r.paused(conn, creds, known)
 	}
 	if known && !r.Connections.Serves(Key(client.ObjectKeyFromObject(conn))) {
 		// Verified before a restart: pools must not wait for GitHub to say so again.
@@ -178,13 +178,13 @@ func untilRead(err error) kube.Done {
 	return kube.Done{After: rereadInterval}
 }
 
-// suspended keeps pools working with credentials that were verified, and asks nothing.
-func (r *Reconciler) suspended(conn *v1alpha1.GitHubConnection, creds github.Credentials, known bool) (kube.Done, error) {
-	done := kube.Done{After: rereadInterval, Message: "verification is suspended; the credentials verified last stay in use"}
+// paused keeps pools working with credentials that were verified, and asks nothing.
+func (r *Reconciler) paused(conn *v1alpha1.GitHubConnection, creds github.Credentials, known bool) (kube.Done, error) {
+	done := kube.Done{After: rereadInterval, Message: "verification is paused; the credentials verified last stay in use"}
 	if known {
 		return done, r.use(conn, creds)
 	}
-	done.Unready = []catalog.Cause{catalog.VerificationSuspended.With()}
+	done.Unready = []catalog.Cause{catalog.VerificationPaused.With()}
 	return done, nil
 }
 

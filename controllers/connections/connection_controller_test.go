@@ -344,12 +344,14 @@ func TestRestartServesAtOnceWhatWasVerifiedBefore(t *testing.T) {
 	}
 }
 
-func TestSuspendedConnectionIsNotVerified(t *testing.T) {
-	suspend := func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend, c.Generation = true, c.Generation+1 }
+func TestPausedConnectionIsNotVerified(t *testing.T) {
+	pause := func(c *v1alpha1.GitHubConnection) {
+		c.Spec.Verification, c.Generation = v1alpha1.VerificationPaused, c.Generation+1
+	}
 	t.Run("verified before", func(t *testing.T) {
 		s := newStage(t)
 		s.reconcile()
-		s.change(suspend)
+		s.change(pause)
 		s.restart()
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
@@ -359,7 +361,7 @@ func TestSuspendedConnectionIsNotVerified(t *testing.T) {
 	})
 	t.Run("never verified", func(t *testing.T) {
 		s := newStage(t)
-		s.change(suspend)
+		s.change(pause)
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionFalse, v1alpha1.SuspendedReason, false)
 		if len(s.asked) != 0 || s.token() != "" {
@@ -426,11 +428,14 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 	})
 	for _, step := range []struct {
 		compared string
-		suspend  bool
+		state    v1alpha1.VerificationState
 		want     bool
-	}{{}, {"x", false, true}, {"x", false, true}, {"x", true, true}, {"", true, false}, {"x", false, true}, {"former", false, false}} {
+	}{
+		{}, {"x", v1alpha1.VerificationActive, true}, {"x", v1alpha1.VerificationActive, true}, {"x", v1alpha1.VerificationPaused, true},
+		{"", v1alpha1.VerificationPaused, false}, {"x", v1alpha1.VerificationActive, true}, {"former", v1alpha1.VerificationActive, false},
+	} {
 		s.signatures = wrong(step.compared)
-		s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend = step.suspend })
+		s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Verification = step.state })
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 		want := ""
@@ -440,7 +445,7 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 		if got := conn.EventsRefused(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !step.suspend && strings.Contains(message, "; without Events: the events that come") != step.want {
+		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); step.state != v1alpha1.VerificationPaused && strings.Contains(message, "; without Events: the events that come") != step.want {
 			t.Errorf("%q", message)
 		}
 	}

@@ -26,7 +26,7 @@ const maxCA = 64 << 10
 // network reads the way to the connection's server. What is missing or can't be used is a Stall that names it.
 func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnection) (n github.Network, err error) {
 	if p := conn.Spec.Proxy; p != nil {
-		n.NoProxy, n.RunnersUseProxy = strings.Join(p.NoProxy, ","), p.Runners
+		n.NoProxy, n.RunnersUseProxy = strings.Join(p.NoProxy, ","), p.GetScope() == v1alpha1.ProxyControllerAndRunners
 		if n.HTTPProxy, err = r.proxy(ctx, conn.Namespace, "spec.proxy.http", p.HTTP); err != nil {
 			return n, err
 		}

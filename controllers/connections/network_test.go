@@ -63,9 +63,11 @@ func TestANewNetworkIsTriedBeforeItIsUsed(t *testing.T) {
 		do   func(s *stage)
 		want string
 	}{
-		"it works":              {func(*stage) {}, second},
-		"it doesn't":            {func(s *stage) { s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason} }, first},
-		"verification sleeps":   {func(s *stage) { s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend = true }) }, first},
+		"it works":   {func(*stage) {}, second},
+		"it doesn't": {func(s *stage) { s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason} }, first},
+		"verification sleeps": {func(s *stage) {
+			s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Verification = v1alpha1.VerificationPaused })
+		}, first},
 		"a restart, it doesn't": {func(s *stage) { s.restart(); s.answer = &rest.Error{Reason: v1alpha1.GitHubUnavailableReason} }, ""},
 		"a restart, and the former again": {func(s *stage) {
 			s.restart()

@@ -139,7 +139,7 @@ func TestFormerCredentialsAreSaid(t *testing.T) {
 		"there is none": {want: true, change: func(s *stage) { s.setSecret(nil) }},
 		"a new one isn't verified, as it is suspended": {want: true, change: func(s *stage) {
 			s.setSecret(map[string]string{v1alpha1.TokenKey: "two"})
-			s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend, c.Generation = true, 2 })
+			s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Verification, c.Generation = v1alpha1.VerificationPaused, 2 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestFormerCredentialsAreSaid(t *testing.T) {
 			}
 			s.answer = nil
 			s.setSecret(map[string]string{v1alpha1.TokenKey: "three"})
-			s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Suspend = false; c.Generation++ })
+			s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Verification = v1alpha1.VerificationActive; c.Generation++ })
 			if conn, _ = s.reconcile(); conn.Status.FormerCredentials || !conditions.IsReady(conn) {
 				t.Errorf("with good ones %t: %+v", conn.Status.FormerCredentials, conn.Status.Conditions)
 			}

@@ -40,7 +40,7 @@ func TestAPoolThatIsNotAllowedItsConnectionDoesNothing(t *testing.T) {
 	b.share()
 	b.snapshot.Assigned = 3
 	b.reconcile()
-	sets := &v1alpha1.ScaleSetList{}
+	sets := &v1alpha1.RunnerScaleSetList{}
 	must(t, b.Client.List(t.Context(), sets))
 	if len(sets.Items)+len(b.runners()) != 0 {
 		t.Errorf("%d scale sets, %d runners", len(sets.Items), len(b.runners()))

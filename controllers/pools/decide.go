@@ -92,14 +92,15 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 // scalingInput is what scaling goes by, without the limits.
 func scalingInput(o observation) scaling.Input {
 	in := scaling.Input{
-		Suspended: o.pool.Spec.Suspend || o.registration.moving || o.denied != nil,
+		Suspended: o.pool.Spec.GetStopPolicy() == v1alpha1.StopDrain || o.registration.moving || o.denied != nil,
+		Held:      o.pool.Spec.GetStopPolicy() == v1alpha1.StopHold,
 		Jobs:      o.demand.accepted, IdleReason: o.scale.idleReason, Holds: o.health.holds, Now: o.now,
 		Demand: o.demand.Demand, Offered: o.demand.offered, Saturated: conditions.IsTrue(o.pool, v1alpha1.SaturatedCondition),
 	}
 	switch {
 	case o.denied != nil:
 		in.SuspendedReason = "the connection may not be used"
-	case o.registration.moving && !o.pool.Spec.Suspend:
+	case o.registration.moving && o.pool.Spec.GetStopPolicy() != v1alpha1.StopDrain:
 		in.SuspendedReason = "the former scale set goes first"
 	}
 	for _, x := range o.runners {

@@ -159,7 +159,7 @@ func (c currentScale) invalid() error {
 // it is the one that is wanted, what behavior looks back at the next time, and the time after which it allows another.
 func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration) {
 	b, p := o.pool.Spec.Scale.Behavior, o.memory.pacing
-	if b == nil || !in.Demand.Known || in.Suspended {
+	if b == nil || !in.Demand.Known || in.Suspended || in.Held {
 		p.isOn = false
 		return nil, p, 0
 	}
@@ -185,7 +185,7 @@ func isFull(o observation, d decision) bool {
 	if d.limits == nil || d.plan.Desired >= d.limits.GetMax() {
 		return true
 	}
-	return !observes(o.pool) && (o.pool.Spec.Suspend || o.denied != nil || d.plan.Supply < d.plan.Desired)
+	return !observes(o.pool) && (o.pool.Spec.Stops() || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
 // compare shows what a pool that only observes would do, beside what runs.

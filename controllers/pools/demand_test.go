@@ -94,7 +94,7 @@ func TestJobsDoNotExpireForWantOfRunners(t *testing.T) {
 		"runners not there": {func(*v1alpha1.RunnerPoolSpec) {}, 1, true},
 		"at its max":        {func(s *v1alpha1.RunnerPoolSpec) { s.Scale.Max = new(int32(0)) }, 1, true},
 		"observing":         {func(s *v1alpha1.RunnerPoolSpec) { s.Mode = v1alpha1.Observe }, 1, false},
-		"suspended":         {func(s *v1alpha1.RunnerPoolSpec) { s.Suspend = true }, 0, true},
+		"suspended":         {func(s *v1alpha1.RunnerPoolSpec) { s.StopPolicy = v1alpha1.StopDrain }, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -181,7 +181,7 @@ func TestAnObserverActsOnNothing(t *testing.T) {
 	if o == nil || o.Desired != 3 || *o.Actual != 7 || *o.Busy != 2 || o.Difference != "it would have 3 runners, 4 fewer than there are" {
 		t.Errorf("observed: %+v", o)
 	}
-	sets := &v1alpha1.ScaleSetList{}
+	sets := &v1alpha1.RunnerScaleSetList{}
 	must(t, b.Client.List(t.Context(), sets))
 	if len(b.runners())+len(sets.Items)+len(b.announced) > 0 {
 		t.Error("it acts")

@@ -87,7 +87,7 @@ func (r *Reconciler) keepBudget(ctx context.Context, o observation, all []policy
 // markDrainable sets the condition that says whether budgets of others make drains fail.
 func markDrainable(pool *v1alpha1.RunnerPool, foreign string) {
 	if foreign == "" {
-		conditions.Delete(pool, v1alpha1.DrainableCondition)
+		conditions.MarkTrue(pool, v1alpha1.DrainableCondition, v1alpha1.NoOtherBudgetsReason, "no other PodDisruptionBudget selects runners that have a job")
 		return
 	}
 	kube.Mark(pool, v1alpha1.DrainableCondition, catalog.BudgetSelectsRunners.With(foreign))

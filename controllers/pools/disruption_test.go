@@ -48,7 +48,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 				b.reconcile()
 			}
 			said := conditions.Get(b.pool(), v1alpha1.DrainableCondition)
-			if (said != nil) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
+			if conditions.IsFalse(b.pool(), v1alpha1.DrainableCondition) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
 				t.Errorf("its condition is %+v", said)
 			}
 			b.memory = memory{} // as another process begins: what the condition says was told
@@ -69,7 +69,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			}
 			must(t, b.Client.Delete(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "mine"}}))
 			b.reconcile()
-			if said := conditions.Get(b.pool(), v1alpha1.DrainableCondition); said != nil {
+			if said := conditions.Get(b.pool(), v1alpha1.DrainableCondition); conditions.IsFalse(b.pool(), v1alpha1.DrainableCondition) {
 				t.Errorf("its condition is %+v when the other is gone", said)
 			}
 		})

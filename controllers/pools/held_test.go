@@ -106,11 +106,11 @@ func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 	}
 }
 
-// Another controller keeps the ScaleSet of a former pool of the name by a finalizer of its own.
+// Another controller keeps the RunnerScaleSet of a former pool of the name by a finalizer of its own.
 func TestAFormerScaleSetThatAnotherFinalizerKeeps(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Finalizers = []string{"example.com/hold"}
 	must(t, b.Client.Update(t.Context(), set))

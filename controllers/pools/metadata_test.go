@@ -22,8 +22,8 @@ func TestObjectsOfAPoolHaveItsMetadata(t *testing.T) {
 	})
 	b.start()
 	b.reconcile()
-	set := func() *v1alpha1.ScaleSet {
-		s := &v1alpha1.ScaleSet{}
+	set := func() *v1alpha1.RunnerScaleSet {
+		s := &v1alpha1.RunnerScaleSet{}
 		must(t, b.Client.Get(t.Context(), client.ObjectKeyFromObject(b.pool()), s))
 		return s
 	}

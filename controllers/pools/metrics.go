@@ -27,7 +27,7 @@ var (
 	updateByGauge = gauge("corral_pool_runner_update_by_timestamp_seconds", "When GitHub may refuse the version of a pool's runners, in seconds since 1970; absent while it is the latest.", "version")
 	waitingGauge  = gauge("corral_pool_jobs_waiting", "Jobs that wait because a pool accepts no more.")
 	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
-	suspendGauge  = gauge("corral_pool_suspended", "1 while somebody has a pool suspended, else 0: jobs that wait for it wait on purpose.")
+	suspendGauge  = gauge("corral_pool_suspended", "1 while spec.stopPolicy keeps a pool from accepting jobs, else 0: jobs that wait for it wait on purpose.")
 	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, or its nodes or others end them, else 1.")
 	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
 	leftGauge     = gauge("corral_deleted_pool_runners", "Runners of a pool that was deleted, as long as they are there: those with a job finish it.")
@@ -72,7 +72,7 @@ func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	}
 	set(waitingGauge, s.Waiting)
 	set(fullGauge, oneIf(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.SaturatedCondition)))
-	set(suspendGauge, oneIf(pool.Spec.Suspend))
+	set(suspendGauge, oneIf(pool.Spec.Stops()))
 	set(healthyGauge, oneIf(!meta.IsStatusConditionFalse(s.Conditions, v1alpha1.HealthyCondition)))
 	set(desiredGauge, desired)
 	set(announced, capacity)

@@ -28,7 +28,7 @@ func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 	}
 	before := series()
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	pool.Spec.Suspend = true
+	pool.Spec.StopPolicy = v1alpha1.StopDrain
 	pool.Status = v1alpha1.RunnerPoolStatus{
 		Jobs:          new(int32(0)),
 		Decision:      &v1alpha1.Decision{Limits: &v1alpha1.DecidedLimits{Max: new(int32(v1alpha1.UnboundedMax))}},

@@ -365,7 +365,7 @@ func TestAConnectionThatHasOtherPodsMadeIsJudgedAnew(t *testing.T) {
 func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
 	b := newBench(t)
 	b.connect(func(c *v1alpha1.GitHubConnectionSpec) {
-		c.CA, c.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Runners: true}
+		c.CA, c.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Scope: v1alpha1.ProxyControllerAndRunners}
 	})
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"i"},{"name":"x","image":"i","volumeMounts":[{"name":"own","mountPath":"/usr/local/share/ca-certificates"}]}],"volumes":[{"name":"own","emptyDir":{}}]}}`)

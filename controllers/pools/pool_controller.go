@@ -55,7 +55,7 @@ type RunnerResults interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=corral.dev,resources=runners,verbs=list;watch;create;delete
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerscalesets,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections;poolsources,verbs=list;watch
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
@@ -98,7 +98,7 @@ type Reconciler struct {
 //     - authorize:       may the pool use its connection?                                           (record.go)
 //     - resolvePolicies: which policies apply?                                                      (policy.go)
 //     - storeTemplate:   the template becomes a ControllerRevision, if policies and the API server take the pod (revision.go)
-//     - record:          what should exist on GitHub becomes a ScaleSet                             (record.go)
+//     - record:          what should exist on GitHub becomes a RunnerScaleSet                             (record.go)
 //     - list:            runners, pods and GitHub's snapshot become states                          (observe.go)
 //     - checkHealth:     which runners are given up (denied, never connected), and what failures and quotas hold back (health.go)
 //     - readDemand, scaleNow: how many jobs there are, and which numbers the pool declares now      (demand.go)
@@ -119,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
 	attempt := r.Begin(pool)
-	if !pool.DeletionTimestamp.IsZero() { // garbage collection reaches its runners and its ScaleSet
+	if !pool.DeletionTimestamp.IsZero() { // garbage collection reaches its runners and its RunnerScaleSet
 		return r.leave(ctx, attempt, pool)
 	}
 	if err := kube.Unreadable(pool); err != nil {

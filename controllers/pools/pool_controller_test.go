@@ -42,7 +42,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
 
-// bench is one RunnerPool with a ready ScaleSet on a fake cluster, and a session
+// bench is one RunnerPool with a ready RunnerScaleSet on a fake cluster, and a session
 // that says what the test wants.
 type bench struct {
 	*Reconciler
@@ -125,7 +125,7 @@ func newBench(t *testing.T) *bench {
 		builder.WithIndex(i.Object, i.Field, i.Values)
 	}
 	live := builder.WithObjects(p, connection).
-		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.ScaleSet{}, &v1alpha1.Runner{}).
+		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.RunnerScaleSet{}, &v1alpha1.Runner{}).
 		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()
 	c := interceptor.NewClient(live, interceptor.Funcs{List: b.list})
@@ -189,7 +189,7 @@ func (b *bench) reconcile() {
 func (b *bench) start() {
 	b.t.Helper()
 	b.reconcile()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(b.t, b.Client.Get(b.t.Context(), key, set))
 	set.Status.ID, set.Status.Name, set.Status.ObservedGeneration = 7, set.Spec.Name, set.Generation
 	conditions.MarkTrue(set, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "listening")
@@ -356,7 +356,7 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	b.start()
 	b.snapshot.Assigned = 1
 	b.reconcile()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))
@@ -381,7 +381,7 @@ func TestAJobOfAFormerScaleSetTakesNoOthersRunner(t *testing.T) {
 	b.work(b.runners()[0].Name)
 	b.reconcile()
 	most := b.announced[len(b.announced)-1]
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))
@@ -424,7 +424,7 @@ func TestRevisionsThatNoRunnerWasMadeFromGo(t *testing.T) {
 func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy = v1alpha1.StopDrain })
 	b.snapshot.Assigned = 1
 	b.reconcile()
 	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 1 {
@@ -435,12 +435,44 @@ func TestSuspensionAnnouncesNothingAndServesWhatWasAccepted(t *testing.T) {
 	}
 }
 
+func TestHoldAnnouncesNothingAndKeepsIdleRunners(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	before := len(b.runners())
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy, p.Spec.Scale.Idle = v1alpha1.StopHold, new(int32(2)) })
+	b.snapshot.Assigned = 1
+	b.reconcile()
+	if last := b.announced[len(b.announced)-1]; last != 0 || len(b.runners()) != 3 {
+		t.Errorf("announced %d, %d runners, before %d", last, len(b.runners()), before)
+	}
+	if got := b.readyReason(); !strings.HasPrefix(got, "False Suspended") {
+		t.Errorf("ready: %s", got)
+	}
+}
+
+// Conditions that every pool has are written with its first status, and nothing is said of them.
+func TestEachPoolHasItsConditions(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	for _, condition := range []string{v1alpha1.SaturatedCondition, v1alpha1.DrainableCondition, v1alpha1.RunnerVersionCondition} {
+		if conditions.Get(b.pool(), condition) == nil {
+			t.Errorf("%s is absent from the first status", condition)
+		}
+	}
+	b.start()
+	p := b.pool()
+	got := []string{conditions.GetReason(p, v1alpha1.SaturatedCondition), conditions.GetReason(p, v1alpha1.DrainableCondition), conditions.GetReason(p, v1alpha1.RunnerVersionCondition)}
+	if want := []string{v1alpha1.WithinMaxReason, v1alpha1.NoOtherBudgetsReason, v1alpha1.VersionUnknownReason}; !slices.Equal(got, want) {
+		t.Errorf("the reasons are %q, not %q", got, want)
+	}
+}
+
 func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
 	b := newBench(t)
 	b.start()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "other" })
 	b.reconcile()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	if set.DeletionTimestamp.IsZero() || b.announced[len(b.announced)-1] != 0 {
 		t.Errorf("the former scale set stays: %+v, announced %v", set, b.announced)
@@ -453,7 +485,7 @@ func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
 func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 	b := newBench(t)
 	b.start()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	conditions.MarkFalse(set, v1alpha1.ReadyCondition, v1alpha1.RunnerGroupNotFoundReason, "no such group")
 	conditions.MarkStalled(set, v1alpha1.RunnerGroupNotFoundReason, "no such group")
@@ -826,7 +858,7 @@ func TestARunnerWithAJobOfAFormerScaleSetIsDoubted(t *testing.T) {
 	b.run(r)
 	b.snapshot.Started = map[string]scaleset.JobEvent{r.Name: {Type: scaleset.JobStarted, JobID: "j", RunnerName: r.Name, At: b.now}}
 	b.reconcile()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, set))
 	set.Status.ID = 8
 	must(t, b.Client.Status().Update(t.Context(), set))

@@ -28,6 +28,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	s := &pool.Status
 	s.Template = o.template.verdict
 	o.template.mark(pool)
+	markUnknown(pool)
 	if d == nil {
 		// The revision stays as it is until an update to the new one is planned: otherwise what it comes from would be forgotten.
 		s.Revision = cmp.Or(s.Revision, o.template.revision)
@@ -76,6 +77,15 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	return *s
 }
 
+// markUnknown sets the conditions that every pool has, where they are not known yet.
+func markUnknown(pool *v1alpha1.RunnerPool) {
+	for _, condition := range []string{v1alpha1.RunnerVersionCondition, v1alpha1.SaturatedCondition, v1alpha1.DrainableCondition} {
+		if !conditions.Has(pool, condition) {
+			conditions.MarkUnknown(pool, condition, v1alpha1.ProgressingReason, "not known yet")
+		}
+	}
+}
+
 // markHealthy sets the condition that reports what its runners fail of.
 func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
 	why := failing(c, i)
@@ -97,8 +107,10 @@ func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 	}
 	pool.Status.RunnerVersion = v
 	switch {
-	case v == nil || v.Latest == "":
-		conditions.Delete(pool, v1alpha1.RunnerVersionCondition)
+	case v == nil:
+		conditions.MarkUnknown(pool, v1alpha1.RunnerVersionCondition, v1alpha1.VersionUnknownReason, "no runner of the revision in force reported its version")
+	case v.Latest == "":
+		conditions.MarkUnknown(pool, v1alpha1.RunnerVersionCondition, v1alpha1.VersionUnknownReason, "GitHub does not show the connection which version is the latest")
 	case v.UpdateBy == nil:
 		conditions.MarkTrue(pool, v1alpha1.RunnerVersionCondition, v1alpha1.SucceededReason, "%s is the latest", v.Version)
 	case o.now.Before(v.UpdateBy.Add(-poolstatus.UpdateNotice)):
@@ -117,7 +129,7 @@ func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 		pool.Status.Waiting = 0
 	}
 	if !d.plan.Full || observes {
-		conditions.Delete(pool, v1alpha1.SaturatedCondition)
+		conditions.MarkFalse(pool, v1alpha1.SaturatedCondition, v1alpha1.WithinMaxReason, "no job waits because of max")
 		return
 	}
 	full := catalog.PoolFull.With(wording.Max(d.limits.GetMax()), because(ofMax(d.limits.Bounds)))
@@ -168,8 +180,10 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	switch {
 	case observes(o.pool) && s.Observed != nil:
 		done.Message = "observing: " + s.Observed.Difference
-	case o.pool.Spec.Suspend:
-		done.Unready = []catalog.Cause{catalog.PoolSuspended.With()}
+	case o.pool.Spec.GetStopPolicy() == v1alpha1.StopHold:
+		done.Unready = []catalog.Cause{catalog.PoolHeld.With()}
+	case o.pool.Spec.Stops():
+		done.Unready = []catalog.Cause{catalog.PoolDrained.With()}
 	case isREST(o.pool):
 		done.Message = "registering runners by GitHub's REST API"
 	case set != nil:

@@ -26,7 +26,7 @@ import (
 // registration is where the pool's runners register on GitHub.
 type registration struct {
 	// set is the record of the pool's scale set; nil until it is in the cache, and without a scale set.
-	set *v1alpha1.ScaleSet
+	set *v1alpha1.RunnerScaleSet
 	// moving is true while that record is of another connection or of a former pool, and has to go first.
 	moving bool
 	// rest is how runners register by the REST API; its URL is empty while the connection isn't there.
@@ -70,14 +70,14 @@ func connectionKey(pool *v1alpha1.RunnerPool) client.ObjectKey {
 	return pool.Spec.ConnectionRef.From(pool.Namespace)
 }
 
-// record keeps the pool's ScaleSet as the pool declares it. One that belongs to
+// record keeps the pool's RunnerScaleSet as the pool declares it. One that belongs to
 // another connection, or to a former pool of the same name, has to go first. A pool whose
 // runners register by the REST API has none.
 func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
 	if isREST(pool) {
 		return r.locate(ctx, pool, denied)
 	}
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(pool), set)
 	switch {
 	case apierrors.IsNotFound(err) && denied != nil:
@@ -99,12 +99,12 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 }
 
 // isMoving reports whether a record is of another connection, or of a former pool of the same name.
-func isMoving(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
+func isMoving(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool) bool {
 	return !set.DeletionTimestamp.IsZero() || set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)
 }
 
 // retire deletes a record that is the pool's no more; its finalizer waits for the runners.
-func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.ScaleSet) error {
+func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -226,8 +226,8 @@ func (g registration) afterlife(pool *v1alpha1.RunnerPool) error {
 	return kube.Wait(recheck, catalog.ConnectionDeleted.With(pool.Spec.ConnectionRef.Name))
 }
 
-func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.ScaleSetSpec {
-	return v1alpha1.ScaleSetSpec{
+func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.RunnerScaleSetSpec {
+	return v1alpha1.RunnerScaleSetSpec{
 		PoolRef: v1alpha1.LocalObjectReference{Name: pool.Name}, PoolUID: string(pool.UID),
 		ConnectionRef: pool.Spec.ConnectionRef, Name: pool.GetScaleSetName(),
 		RunnerGroup: pool.Spec.GetRunnerGroup(), Labels: pool.GetRunnerLabels(),
@@ -241,7 +241,7 @@ func metadataKeys(pool *v1alpha1.RunnerPool) string {
 }
 
 // hasMetadata reports whether a record has the labels and annotations that the pool declares, and none that it declared before.
-func hasMetadata(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
+func hasMetadata(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool) bool {
 	has := func(all, wanted map[string]string) bool {
 		for key, value := range wanted {
 			if found, ok := all[key]; !ok || found != value {
@@ -255,7 +255,7 @@ func hasMetadata(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool) bool {
 }
 
 func (r *Reconciler) applyScaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) error {
-	set := &v1alpha1.ScaleSet{
+	set := &v1alpha1.RunnerScaleSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: pool.Name,
 			Labels:      with(pool.Spec.LabelsOfObjects(), v1alpha1.PoolLabel, pool.Name),

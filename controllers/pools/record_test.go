@@ -45,7 +45,7 @@ func TestRESTRunnersBearTheLabelsAndTheMarkOfTheirPool(t *testing.T) {
 			t.Errorf("on %s: %s", r.Spec.ConnectionRef.Name, diff)
 		}
 	}
-	sets := &v1alpha1.ScaleSetList{}
+	sets := &v1alpha1.RunnerScaleSetList{}
 	must(t, b.Client.List(t.Context(), sets))
 	if len(sets.Items) != 0 {
 		t.Errorf("a scale set was made: %+v", sets.Items)

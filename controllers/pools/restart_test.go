@@ -54,7 +54,7 @@ func states() map[string]func(*bench) {
 		},
 		"held": func(b *bench) { b.put("p", brokenModule) },
 		"suspended": func(b *bench) {
-			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true })
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy = v1alpha1.StopDrain })
 		},
 		"pods that are slow": func(b *bench) {
 			for n := range 3 {

@@ -45,7 +45,7 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 			connect(tc.connection, b.now.Add(-time.Hour))
 			b.start()
 			b.allEvents()
-			set := &v1alpha1.ScaleSet{}
+			set := &v1alpha1.RunnerScaleSet{}
 			must(t, b.Client.Get(t.Context(), key, set))
 			conditions.MarkFalse(set, v1alpha1.ReadyCondition, tc.reason, "GitHub said so")
 			must(t, b.Client.Status().Update(t.Context(), set))
@@ -87,7 +87,7 @@ func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
 			b.start()
 			b.reconcile()
 			tell := func(connection, set func(conditions.Setter)) {
-				conn, scaleSet := &v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}
+				conn, scaleSet := &v1alpha1.GitHubConnection{}, &v1alpha1.RunnerScaleSet{}
 				must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
 				must(t, b.Client.Get(t.Context(), key, scaleSet))
 				connection(conn)

@@ -33,7 +33,7 @@ type leftSet struct {
 // leftSet returns a pool's scale set if registrations may be left behind in it. The scale-set service lists no registrations, so GitHub's REST list
 // is read, and only while the counts differ.
 func (c *RunnerCollector) leftSet(ctx context.Context, p *v1alpha1.RunnerPool, have int) (leftSet, bool) {
-	key, set := client.ObjectKeyFromObject(p), &v1alpha1.ScaleSet{}
+	key, set := client.ObjectKeyFromObject(p), &v1alpha1.RunnerScaleSet{}
 	seen, _ := c.Sessions.Snapshot(key)
 	if seen.Statistics.RegisteredRunners <= have || c.Client.Get(ctx, key, set) != nil {
 		return leftSet{}, false

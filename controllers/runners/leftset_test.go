@@ -46,7 +46,7 @@ func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}, Status: v1alpha1.ScaleSetStatus{ID: b.set.ID}}
+	record := &v1alpha1.RunnerScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}, Status: v1alpha1.RunnerScaleSetStatus{ID: b.set.ID}}
 	b.create(record)
 	stem := podspec.NameStem("linux", testPoolUID)
 	owned := b.runner()

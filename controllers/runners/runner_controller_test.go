@@ -939,7 +939,7 @@ func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
 	asked := podspec.Network{}
 	b.Policies = noting{&asked}
 	conn := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}
-	conn.Spec.CA, conn.Spec.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Runners: true}
+	conn.Spec.CA, conn.Spec.Proxy = &v1alpha1.ConnectionCA{}, &v1alpha1.ConnectionProxy{Scope: v1alpha1.ProxyControllerAndRunners}
 	if err := b.Client.Create(t.Context(), conn); err != nil {
 		t.Fatal(err)
 	}

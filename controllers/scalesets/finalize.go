@@ -38,7 +38,7 @@ const (
 
 // finalize deletes the scale set on GitHub: it takes in nothing more, the pool's
 // runners end first, and only who holds the session deletes.
-func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.ScaleSet) (o observation, err error) {
+func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	if r.isForged(set) {
 		return o, r.release(ctx, set)
 	}
@@ -81,7 +81,7 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.ScaleSet) (o ob
 }
 
 // drained waits until none of the pool's runners is left.
-func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error {
+func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	runners := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, runners, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: set.Spec.PoolRef.Name}); err != nil {
 		return fmt.Errorf("listing runners: %w", err)
@@ -105,7 +105,7 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.ScaleSet) error 
 
 // locate looks for a scale set whose id was never written down: the answer to its creation may have been lost. It returns nil
 // where there is none.
-func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
+func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (*scaleset.Set, error) {
 	group, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
 		return nil, nil
@@ -118,16 +118,16 @@ func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*
 }
 
 // recorded is a scale set as far as its record knows it.
-func recorded(set *v1alpha1.ScaleSet, id int64) *scaleset.Set {
+func recorded(set *v1alpha1.RunnerScaleSet, id int64) *scaleset.Set {
 	return &scaleset.Set{ID: id, Name: cmp.Or(set.Status.Name, set.Spec.Name), GroupName: cmp.Or(set.Status.RunnerGroup, set.Spec.RunnerGroup)}
 }
 
 // deleteThere deletes the scale set, unless another pool has it: then it is left to that one, for which a session may be closed for a moment.
-func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, id int64) error {
+func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, id int64) error {
 	left := func(kind, why string) {
 		r.Event(set, kind, v1alpha1.OwnedElsewhereReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
 	}
-	shared, err := r.anotherHas(ctx, gh, set, recorded(set, id), func(*v1alpha1.ScaleSet) bool { return true })
+	shared, err := r.anotherHas(ctx, gh, set, recorded(set, id), func(*v1alpha1.RunnerScaleSet) bool { return true })
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 // orphan waits for a connection that isn't ready; for one that is gone or denies access, a bounded
 // time. Then the scale set is left on GitHub, to be adopted when its name is declared
 // again.
-func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.ScaleSet, gone bool, reason string) error {
+func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.RunnerScaleSet, gone bool, reason string) error {
 	if !gone {
 		return connections.NotReady(ctx, r.Client, connectionOf(set))
 	}
@@ -179,13 +179,13 @@ func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.ScaleSet, gone bo
 func isRefused(err error) bool { return github.IsUnauthorized(err) || github.IsForbidden(err) }
 
 // abandon tells that the scale set is left on GitHub.
-func (r *Reconciler) abandon(set *v1alpha1.ScaleSet, id int64, why string) {
+func (r *Reconciler) abandon(set *v1alpha1.RunnerScaleSet, id int64, why string) {
 	orphansTotal.Inc()
 	r.Event(set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
 }
 
 // release ends the session and removes the finalizer.
-func (r *Reconciler) release(ctx context.Context, set *v1alpha1.ScaleSet) error {
+func (r *Reconciler) release(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	r.stop(ctx, set)
 	r.forget(client.ObjectKeyFromObject(set))
 	r.verified.Delete(set.UID)

@@ -91,7 +91,7 @@ func TestASessionOutlivesTheCredentials(t *testing.T) {
 				}
 				return
 			}
-			after := b.settle(func(s *v1alpha1.ScaleSet) bool {
+			after := b.settle(func(s *v1alpha1.RunnerScaleSet) bool {
 				session, _ := b.Sessions.Snapshot(key)
 				return ready(s) && session.State == scaleset.Listening && strings.HasPrefix(s.Status.SessionID, session.Session)
 			}).Status.SessionID
@@ -110,13 +110,13 @@ func TestCredentialsThatAreReplacedTwice(t *testing.T) {
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteSession, Status: 401}) // the first ones are revoked
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRefreshSession, Status: 503})
 	b.use(identities["t2"])
-	b.settle(func(s *v1alpha1.ScaleSet) bool {
+	b.settle(func(s *v1alpha1.RunnerScaleSet) bool {
 		return conditions.GetReason(s, v1alpha1.ReadyCondition) == v1alpha1.SessionRefusedReason
 	})
 	b.use(identities["app"])
 	b.reconcile()
 	b.github.ClearFaults()
-	after := b.settle(func(s *v1alpha1.ScaleSet) bool {
+	after := b.settle(func(s *v1alpha1.RunnerScaleSet) bool {
 		session, _ := b.Sessions.Snapshot(key)
 		return ready(s) && session.State == scaleset.Listening && strings.HasPrefix(s.Status.SessionID, session.Session)
 	}).Status.SessionID

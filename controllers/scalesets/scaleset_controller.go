@@ -56,12 +56,12 @@ type JobMeter interface {
 	Forget(pool types.NamespacedName)
 }
 
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets,verbs=list;watch;patch
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets/status,verbs=patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerscalesets,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerscalesets/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconciler reconciles ScaleSets.
+// Reconciler reconciles RunnerScaleSets.
 type Reconciler struct {
 	kube.Reporter
 	Clients  Clients
@@ -110,7 +110,7 @@ type observation struct {
 //
 // A deleted one is drained, then deleted there (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
@@ -145,7 +145,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // keep makes GitHub have what the record wants, and listens.
-func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observation, err error) {
+func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	gh, err := r.connect(ctx, set)
 	if err != nil {
 		if kube.ReasonOf(err, "") == v1alpha1.AccessDeniedReason {
@@ -182,7 +182,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.ScaleSet) (o observ
 }
 
 // project writes into the status what a pass learnt.
-func project(set *v1alpha1.ScaleSet, o observation) {
+func project(set *v1alpha1.RunnerScaleSet, o observation) {
 	if s := &set.Status; o.remote != nil {
 		s.ID, s.Name, s.RunnerGroup, s.Labels = o.remote.ID, o.remote.Name, o.remote.GroupName, o.remote.Labels
 	}
@@ -194,7 +194,7 @@ func project(set *v1alpha1.ScaleSet, o observation) {
 }
 
 // connect finds the connection's client.
-func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.ScaleSet) (*scaleset.Client, error) {
+func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.RunnerScaleSet) (*scaleset.Client, error) {
 	if r.isForged(set) {
 		return nil, kube.Stall(catalog.PoolOfAnotherNamespace.With())
 	}
@@ -210,20 +210,20 @@ func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.ScaleSet) (*scal
 }
 
 // isForged reports whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
-func (r *Reconciler) isForged(set *v1alpha1.ScaleSet) bool {
+func (r *Reconciler) isForged(set *v1alpha1.RunnerScaleSet) bool {
 	holder, _, err := r.holder(r.Cluster + "/" + set.Spec.PoolUID)
 	return err == nil && holder != nil && holder.Namespace != set.Namespace
 }
 
 // checkOwner refuses a scale set that a pool of another namespace has, by whatever connection: one with a stronger claim, or that had an
 // equal one first. Who holds the session would tell, too, but not while the other's is closed for a moment. Who listens now keeps it.
-func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set) error {
+func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set) error {
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
 	if session.State == scaleset.Listening && set.Status.ID == remote.ID {
 		return nil
 	}
 	own := r.claim(set, gh, remote)
-	had, err := r.anotherHas(ctx, gh, set, remote, func(o *v1alpha1.ScaleSet) bool {
+	had, err := r.anotherHas(ctx, gh, set, remote, func(o *v1alpha1.RunnerScaleSet) bool {
 		theirs := r.claim(o, gh, remote)
 		first := o.CreationTimestamp.Before(&set.CreationTimestamp) || o.CreationTimestamp.Equal(&set.CreationTimestamp) && o.UID < set.UID
 		return o.Namespace != set.Namespace && (theirs > own || theirs == own && first)
@@ -236,7 +236,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v
 
 // claim returns how strong the claim of a record to a scale set is. The seal of a session shows that the pool had it. The name is what the pool
 // asks for. The id in a status can be anybody's.
-func (r *Reconciler) claim(s *v1alpha1.ScaleSet, gh *scaleset.Client, remote *scaleset.Set) (strength int) {
+func (r *Reconciler) claim(s *v1alpha1.RunnerScaleSet, gh *scaleset.Client, remote *scaleset.Set) (strength int) {
 	if own, ok := r.Clients.Get(connections.Key(connectionOf(s))); ok {
 		gh = own
 	}
@@ -253,13 +253,13 @@ func (r *Reconciler) claim(s *v1alpha1.ScaleSet, gh *scaleset.Client, remote *sc
 }
 
 // declares reports whether a record asks for a scale set by its name.
-func declares(s *v1alpha1.ScaleSet, remote *scaleset.Set) bool {
+func declares(s *v1alpha1.RunnerScaleSet, remote *scaleset.Set) bool {
 	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
 // anotherHas reports whether the record of another pool, which stays, has the scale set by its id. If its id may have been lost, the name
 // counts, in another namespace and with a connection that serves. Other connections count that lead to the same place on GitHub.
-func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set, counts func(*v1alpha1.ScaleSet) bool) (bool, error) {
+func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	places := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("looking which connections lead to the scale set: %w", err)
@@ -271,11 +271,11 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 	for connection := range keys {
 		_, serves := r.Clients.Get(connections.Key(connection))
 		for _, field := range []string{byID(connection, remote.ID), byName(connection, remote.GroupName, remote.Name)} {
-			sets := &v1alpha1.ScaleSetList{}
+			sets := &v1alpha1.RunnerScaleSetList{}
 			if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
 				return false, fmt.Errorf("looking who has the scale set: %w", err)
 			}
-			if slices.ContainsFunc(sets.Items, func(o v1alpha1.ScaleSet) bool {
+			if slices.ContainsFunc(sets.Items, func(o v1alpha1.RunnerScaleSet) bool {
 				mayHave := o.Status.ID == remote.ID || serves && o.Namespace != set.Namespace
 				return mayHave && o.UID != set.UID && o.DeletionTimestamp.IsZero() && counts(&o)
 			}) {
@@ -288,23 +288,23 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 
 // closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
 // stays, for consent may come back.
-func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.ScaleSet, row *catalog.Row) *kube.State {
+func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.RunnerScaleSet, row *catalog.Row) *kube.State {
 	r.stop(ctx, set)
 	return kube.NewState(v1alpha1.ListeningCondition, metav1.ConditionFalse, row.With())
 }
 
 // stop ends the session, if there is one.
-func (r *Reconciler) stop(ctx context.Context, set *v1alpha1.ScaleSet) {
+func (r *Reconciler) stop(ctx context.Context, set *v1alpha1.RunnerScaleSet) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	r.Sessions.Stop(ctx, client.ObjectKeyFromObject(set))
 }
 
-func connectionOf(set *v1alpha1.ScaleSet) types.NamespacedName {
+func connectionOf(set *v1alpha1.RunnerScaleSet) types.NamespacedName {
 	return set.Spec.ConnectionRef.From(set.Namespace)
 }
 
-func (r *Reconciler) lastVerified(set *v1alpha1.ScaleSet) verification {
+func (r *Reconciler) lastVerified(set *v1alpha1.RunnerScaleSet) verification {
 	last, _ := r.verified.Load(set.UID)
 	v, _ := last.(verification)
 	return v
@@ -312,7 +312,7 @@ func (r *Reconciler) lastVerified(set *v1alpha1.ScaleSet) verification {
 
 // exist makes sure that the scale set is there. What GitHub has is asked for when
 // the record changed, when the session says that it is gone, and now and then.
-func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (*scaleset.Set, error) {
+func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (*scaleset.Set, error) {
 	v := r.lastVerified(set)
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
 	if v.remote != nil && set.Status.ID == v.remote.ID && v.generation == set.Generation &&
@@ -337,12 +337,12 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 }
 
 // verify remembers what GitHub has, and whether that is its answer to what was asked for.
-func (r *Reconciler) verify(set *v1alpha1.ScaleSet, remote *scaleset.Set, asked bool) {
+func (r *Reconciler) verify(set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, asked bool) {
 	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
 }
 
 // groupOf finds the id of the runner group.
-func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (int64, error) {
+func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (int64, error) {
 	id, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
 		return 0, kube.Stall(catalog.RunnerGroupMissing.With(set.Spec.RunnerGroup, set.Spec.ConnectionRef.Name))
@@ -352,7 +352,7 @@ func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet) (
 
 // findOrCreate looks by id, then by name, then creates. A name that is taken in
 // between is looked up again by the next attempt.
-func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, group int64) (remote *scaleset.Set, created bool, err error) {
+func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, group int64) (remote *scaleset.Set, created bool, err error) {
 	if id := set.Status.ID; id != 0 {
 		remote, err = gh.Get(ctx, id)
 		if err == nil || !github.IsNotFound(err) {
@@ -422,7 +422,7 @@ func labelsAccepted(kept, want []string) *kube.State {
 }
 
 // ensureSession runs the session, and returns how it stands.
-func (r *Reconciler) ensureSession(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64) scaleset.Snapshot {
+func (r *Reconciler) ensureSession(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64) scaleset.Snapshot {
 	key := client.ObjectKeyFromObject(set)
 	r.Sessions.Ensure(key, connectionOf(set), scaleset.Config{
 		Client: gh, SetID: id, Owner: r.Cluster + "/" + set.Spec.PoolUID,
@@ -463,7 +463,7 @@ func (r *Reconciler) forget(pool types.NamespacedName) {
 // seals returns the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any. The first is
 // written, and each is believed. The leaders' key makes a seal that outlives the credentials. Without an election, and in versions that had no
 // such key, the credentials make it.
-func (r *Reconciler) seals(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64, session string) []string {
+func (r *Reconciler) seals(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64, session string) []string {
 	text := fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session)
 	sealed := []string{session + "." + gh.Seal(text)}
 	if key := r.Sessions.lease.Key(); key != "" {
@@ -473,7 +473,7 @@ func (r *Reconciler) seals(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64
 }
 
 // unsealed is the id of the session that the pool held last; "" for none, and for one that isn't known to be the pool's.
-func (r *Reconciler) unsealed(set *v1alpha1.ScaleSet, gh *scaleset.Client, id int64) string {
+func (r *Reconciler) unsealed(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64) string {
 	session, _, _ := strings.Cut(set.Status.SessionID, ".")
 	if !slices.Contains(r.seals(set, gh, id, session), set.Status.SessionID) {
 		return ""
@@ -504,11 +504,11 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 }
 
 // nameHolder names who holds the session of a scale set. If GitHub doesn't say, it may be a pool of this cluster whose record has a session.
-func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set, owner string) string {
+func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, owner string) string {
 	if owner != "" {
 		return r.nameOwner(owner, set.Namespace)
 	}
-	holds := func(o *v1alpha1.ScaleSet) bool {
+	holds := func(o *v1alpha1.RunnerScaleSet) bool {
 		if o.Status.SessionID != "" {
 			owner = r.Cluster + "/" + o.Spec.PoolUID
 		}
@@ -535,7 +535,7 @@ func (r *Reconciler) nameOwner(owner, namespace string) string {
 
 // update changes name, group and labels on GitHub where they differ, and returns what GitHub has then. It runs only
 // after listening: who does not hold the session changes nothing.
-func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alpha1.ScaleSet, remote *scaleset.Set) (*scaleset.Set, error) {
+func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set) (*scaleset.Set, error) {
 	want := set.Spec
 	if r.lastVerified(set).asked {
 		return remote, nil

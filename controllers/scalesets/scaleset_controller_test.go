@@ -33,7 +33,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
 
-// bench is one ScaleSet on a fake cluster and a simulated GitHub.
+// bench is one RunnerScaleSet on a fake cluster and a simulated GitHub.
 type bench struct {
 	*Reconciler
 	t      *testing.T
@@ -50,12 +50,12 @@ type registry struct {
 
 func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.gone }
 
-func newBench(t *testing.T, change ...func(*v1alpha1.ScaleSet)) *bench {
+func newBench(t *testing.T, change ...func(*v1alpha1.RunnerScaleSet)) *bench {
 	t.Helper()
 	return newBenchOn(t, githubsim.Options{}, change...)
 }
 
-func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha1.ScaleSet)) *bench {
+func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha1.RunnerScaleSet)) *bench {
 	t.Helper()
 	sim, err := githubsim.Start(options)
 	must(t, err)
@@ -67,9 +67,9 @@ func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha
 	scheme := runtime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, v1alpha1.AddToScheme(scheme))
-	set := &v1alpha1.ScaleSet{
+	set := &v1alpha1.RunnerScaleSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "s1", Generation: 1, Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
-		Spec: v1alpha1.ScaleSetSpec{
+		Spec: v1alpha1.RunnerScaleSetSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "p1", ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"},
 			Name: "linux", RunnerGroup: "default", Labels: []string{"linux", "x64"},
 		},
@@ -112,7 +112,7 @@ func (b *bench) reconcile() ctrl.Result {
 }
 
 // settle reconciles, each time that the session woke it, until done says so.
-func (b *bench) settle(done func(*v1alpha1.ScaleSet) bool) *v1alpha1.ScaleSet {
+func (b *bench) settle(done func(*v1alpha1.RunnerScaleSet) bool) *v1alpha1.RunnerScaleSet {
 	b.t.Helper()
 	for {
 		b.reconcile()
@@ -124,15 +124,15 @@ func (b *bench) settle(done func(*v1alpha1.ScaleSet) bool) *v1alpha1.ScaleSet {
 	}
 }
 
-func ready(s *v1alpha1.ScaleSet) bool { return conditions.IsReady(s) }
+func ready(s *v1alpha1.RunnerScaleSet) bool { return conditions.IsReady(s) }
 
-func stalled(s *v1alpha1.ScaleSet) bool { return conditions.IsStalled(s) }
+func stalled(s *v1alpha1.RunnerScaleSet) bool { return conditions.IsStalled(s) }
 
-func gone(s *v1alpha1.ScaleSet) bool { return s == nil }
+func gone(s *v1alpha1.RunnerScaleSet) bool { return s == nil }
 
-func (b *bench) set() *v1alpha1.ScaleSet {
+func (b *bench) set() *v1alpha1.RunnerScaleSet {
 	b.t.Helper()
-	s := &v1alpha1.ScaleSet{}
+	s := &v1alpha1.RunnerScaleSet{}
 	err := b.Client.Get(b.t.Context(), key, s)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -142,7 +142,7 @@ func (b *bench) set() *v1alpha1.ScaleSet {
 }
 
 // change changes the record as a new generation.
-func (b *bench) change(do func(*v1alpha1.ScaleSet)) {
+func (b *bench) change(do func(*v1alpha1.RunnerScaleSet)) {
 	b.t.Helper()
 	s := b.set()
 	do(s)
@@ -169,7 +169,7 @@ func TestTheSessionThatTookAnothersPlaceIsInTheStatus(t *testing.T) {
 	b := newBench(t)
 	former := b.settle(ready).Status
 	b.github.ExpireSession(int(former.ID))
-	b.settle(func(s *v1alpha1.ScaleSet) bool { return s.Status.SessionID != former.SessionID })
+	b.settle(func(s *v1alpha1.RunnerScaleSet) bool { return s.Status.SessionID != former.SessionID })
 }
 
 func TestAScaleSetOfThatNameIsAdoptedAndBroughtInLine(t *testing.T) {
@@ -186,7 +186,7 @@ func TestNameGroupAndLabelsFollowTheRecord(t *testing.T) {
 	b := newBench(t)
 	group := b.github.AddRunnerGroup("acme", githubsim.Group{Name: "trusted"})
 	id := b.settle(ready).Status.ID
-	b.change(func(s *v1alpha1.ScaleSet) {
+	b.change(func(s *v1alpha1.RunnerScaleSet) {
 		s.Spec.Name, s.Spec.RunnerGroup, s.Spec.Labels = "linux-2", "trusted", []string{"big"}
 	})
 	b.settle(ready)
@@ -213,7 +213,7 @@ func TestAScaleSetHeldElsewhereIsLeftAlone(t *testing.T) {
 }
 
 func TestAMissingGroupStallsAndSaysWhatToDo(t *testing.T) {
-	b := newBench(t, func(s *v1alpha1.ScaleSet) { s.Spec.RunnerGroup = "none" })
+	b := newBench(t, func(s *v1alpha1.RunnerScaleSet) { s.Spec.RunnerGroup = "none" })
 	s := b.settle(stalled)
 	c := conditions.Get(s, v1alpha1.ReadyCondition)
 	if c.Reason != v1alpha1.RunnerGroupNotFoundReason || !strings.Contains(c.Message, `runner group "none"`) || !strings.Contains(c.Message, "spec.runnerGroup") {
@@ -240,9 +240,9 @@ func TestDroppedAndKeptLabelsAreSaid(t *testing.T) {
 			must(t, err)
 			b.Clients.(*registry).client = gh
 			b.settle(ready)
-			b.change(func(s *v1alpha1.ScaleSet) { s.Spec.Labels = []string{"new", "newer"} })
+			b.change(func(s *v1alpha1.RunnerScaleSet) { s.Spec.Labels = []string{"new", "newer"} })
 			sim.ResetCounters()
-			var s *v1alpha1.ScaleSet
+			var s *v1alpha1.RunnerScaleSet
 			for range 5 {
 				s = b.settle(ready)
 			}
@@ -260,7 +260,7 @@ func TestAForgottenScaleSetIsMadeAgain(t *testing.T) {
 	b := newBench(t)
 	first := b.settle(ready).Status.ID
 	b.github.ForgetScaleSet(int(first))
-	s := b.settle(func(s *v1alpha1.ScaleSet) bool { return ready(s) && s.Status.ID != first })
+	s := b.settle(func(s *v1alpha1.RunnerScaleSet) bool { return ready(s) && s.Status.ID != first })
 	if sets := b.remote(); len(sets) != 1 || int64(sets[0].ID) != s.Status.ID {
 		t.Errorf("on GitHub: %+v", sets)
 	}
@@ -303,7 +303,7 @@ func TestADeletedRecordIsKeptWhileGitHubMayHaveTheSet(t *testing.T) {
 			must(t, b.Client.Status().Update(t.Context(), s))
 			must(t, b.Client.Delete(t.Context(), s))
 			b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: http.StatusNotFound, Times: tc.times})
-			waits := func(s *v1alpha1.ScaleSet) bool {
+			waits := func(s *v1alpha1.RunnerScaleSet) bool {
 				return s == nil || strings.Contains(conditions.GetMessage(s, v1alpha1.ReadyCondition), "does not know")
 			}
 			if b.settle(waits) == nil {
@@ -374,7 +374,7 @@ func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
 func TestTheCodeOfAnOutageIsInTheStatus(t *testing.T) {
 	b := newBench(t)
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})
-	s := b.settle(func(s *v1alpha1.ScaleSet) bool {
+	s := b.settle(func(s *v1alpha1.RunnerScaleSet) bool {
 		return conditions.GetReason(s, v1alpha1.ReadyCondition) == v1alpha1.GitHubUnavailableReason
 	})
 	if o := s.Status.Outage; o == nil || o.Code != 500 {

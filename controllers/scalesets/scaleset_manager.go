@@ -31,7 +31,7 @@ var orphansTotal = meter.Counter("corral_orphaned_scale_sets_total",
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }
 
-// SetupWithManager watches ScaleSets, the states of their sessions, and the end of
+// SetupWithManager watches RunnerScaleSets, the states of their sessions, and the end of
 // runners that a deletion waits for.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err := errors.Join(mgr.Add(r.Sessions), kube.AddIndexes(mgr.GetFieldIndexer(), Indexes())); err != nil {
@@ -47,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("scaleset").
-		For(&v1alpha1.ScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.RunnerScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(scaleSetOf), builder.WithPredicates(removed)).
 		WatchesRawSource(r.Sessions.States()).
@@ -57,7 +57,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 
 // classify says that a scale set waits for its connection.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
 		return "", ""
 	}
@@ -66,7 +66,7 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 
 // elsewhere finds the scale sets of other namespaces that are on a connection: its owner may have let them use it, or no more.
 func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
-	sets := &v1alpha1.ScaleSetList{}
+	sets := &v1alpha1.RunnerScaleSetList{}
 	if err := r.Client.List(ctx, sets, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil // each is looked at again in its time
 	}
@@ -91,7 +91,7 @@ func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {
 const (
 	// placeField is where on GitHub a connection leads.
 	placeField = "place"
-	// remoteField is the connection of a ScaleSet, with the scale set's id or, if that isn't known, its group and name.
+	// remoteField is the connection of a RunnerScaleSet, with the scale set's id or, if that isn't known, its group and name.
 	remoteField = "remote"
 )
 
@@ -99,7 +99,7 @@ const (
 func Indexes() []kube.Index {
 	return []kube.Index{
 		{Object: &v1alpha1.GitHubConnection{}, Field: placeField, Values: placeOf},
-		{Object: &v1alpha1.ScaleSet{}, Field: remoteField, Values: remoteOf},
+		{Object: &v1alpha1.RunnerScaleSet{}, Field: remoteField, Values: remoteOf},
 	}
 }
 
@@ -117,7 +117,7 @@ func placeOf(obj client.Object) []string {
 }
 
 func remoteOf(obj client.Object) []string {
-	s, ok := obj.(*v1alpha1.ScaleSet)
+	s, ok := obj.(*v1alpha1.RunnerScaleSet)
 	switch {
 	case !ok:
 		return nil

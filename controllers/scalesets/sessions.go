@@ -23,7 +23,7 @@ import (
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Sessions runs one message session for each pool, in this process. A session is
-// kept under the pool's key, which is also its ScaleSet's.
+// kept under the pool's key, which is also its RunnerScaleSet's.
 //
 // It is a manager.Runnable: when the manager stops, every session is closed on
 // GitHub, or the next leader would wait a minute and a half for each. Lost with the process: which scale sets

@@ -44,12 +44,12 @@ func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName
 func (b *bench) tenantOn(connection v1alpha1.ConnectionReference, namespace string, age time.Duration) types.NamespacedName {
 	b.t.Helper()
 	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux", UID: types.UID("pool-" + namespace)}}))
-	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.ScaleSet{
+	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerScaleSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: "linux", UID: types.UID("set-" + namespace), Generation: 1,
 			CreationTimestamp: metav1.Time{Time: b.clock.Now().Add(-age)}, Finalizers: []string{v1alpha1.ScaleSetFinalizer},
 		},
-		Spec: v1alpha1.ScaleSetSpec{
+		Spec: v1alpha1.RunnerScaleSetSpec{
 			PoolRef: v1alpha1.LocalObjectReference{Name: "linux"}, PoolUID: "pool-" + namespace,
 			ConnectionRef: connection, Name: "shared", RunnerGroup: "default", Labels: []string{"linux"},
 		},
@@ -63,7 +63,7 @@ func (b *bench) until(key types.NamespacedName, reason string) {
 	for {
 		_, err := b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
 		must(b.t, err)
-		s := &v1alpha1.ScaleSet{}
+		s := &v1alpha1.RunnerScaleSet{}
 		if err := b.Client.Get(b.t.Context(), key, s); err != nil && reason == "" {
 			return
 		}
@@ -79,7 +79,7 @@ func (b *bench) until(key types.NamespacedName, reason string) {
 
 func (b *bench) end(key types.NamespacedName) {
 	b.t.Helper()
-	must(b.t, b.Client.Delete(b.t.Context(), &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+	must(b.t, b.Client.Delete(b.t.Context(), &v1alpha1.RunnerScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
 	b.until(key, "")
 }
 
@@ -128,9 +128,9 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 // loseStatus is a restore that leaves out the status.
 func (b *bench) loseStatus(key types.NamespacedName) {
 	b.t.Helper()
-	s := &v1alpha1.ScaleSet{}
+	s := &v1alpha1.RunnerScaleSet{}
 	must(b.t, b.Client.Get(b.t.Context(), key, s))
-	s.Status = v1alpha1.ScaleSetStatus{}
+	s.Status = v1alpha1.RunnerScaleSetStatus{}
 	must(b.t, b.Client.Status().Update(b.t.Context(), s))
 }
 
@@ -175,7 +175,7 @@ func TestANamespaceAdoptsItsOwnScaleSet(t *testing.T) {
 	b.until(key, v1alpha1.SucceededReason)
 	id := b.remote()[0].ID
 	b.Sessions.Stop(t.Context(), key)
-	gone := &v1alpha1.ScaleSet{}
+	gone := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), key, gone))
 	gone.Finalizers = nil
 	must(t, b.Client.Update(t.Context(), gone))
@@ -196,7 +196,7 @@ func TestScaleSetsOfOtherPlacesAreNotCompared(t *testing.T) {
 	other := b.tenantOn(v1alpha1.ConnectionReference{Name: "own"}, "other", 2*time.Hour)
 	key := b.tenant("team", time.Hour)
 	b.until(key, v1alpha1.SucceededReason)
-	s := &v1alpha1.ScaleSet{}
+	s := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), other, s))
 	s.Status.ID = int64(b.remote()[0].ID)
 	must(t, b.Client.Status().Update(t.Context(), s))
@@ -226,7 +226,7 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 		}
 	}
 	forge := func() {
-		s := &v1alpha1.ScaleSet{}
+		s := &v1alpha1.RunnerScaleSet{}
 		must(t, b.Client.Get(t.Context(), thief, s))
 		s.Spec.Name, s.Status.ID = "mine", id
 		status := s.Status
@@ -257,7 +257,7 @@ func TestAForgedSessionIsNobodys(t *testing.T) {
 	must(t, err)
 	b.github.StealSession(int(had.ID), "another program")
 	for _, forged := range []string{"0b6b6d0e-0e0f-4e0a-8d2c-0123456789ab", "0b6b6d0e-0e0f-4e0a-8d2c-0123456789ab." + strings.Repeat("0", 32), "../../2"} {
-		s := &v1alpha1.ScaleSet{}
+		s := &v1alpha1.RunnerScaleSet{}
 		must(t, b.Client.Get(t.Context(), thief, s))
 		s.Status.ID, s.Status.SessionID = had.ID, forged
 		must(t, b.Client.Status().Update(t.Context(), s))
@@ -333,7 +333,7 @@ func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 	b.clock.Step(verifyInterval)
 	_, err = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: victim})
 	must(t, err)
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, b.Client.Get(t.Context(), victim, set))
 	if why := conditions.GetReason(set, v1alpha1.ReadyCondition); why != v1alpha1.SucceededReason {
 		t.Errorf("the victim's scale set: %s", why)

@@ -33,8 +33,8 @@ func TestAPassVisitsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
 	for i := range n {
 		name := fmt.Sprint("p", i)
 		must(t, b.Client.Create(t.Context(), &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: name, UID: types.UID(name)}}))
-		s := &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: name, UID: types.UID("set-" + name)}}
-		s.Spec = v1alpha1.ScaleSetSpec{PoolUID: name, ConnectionRef: v1alpha1.ConnectionReference{Name: "own"}, Name: "shared", RunnerGroup: "default"}
+		s := &v1alpha1.RunnerScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: name, UID: types.UID("set-" + name)}}
+		s.Spec = v1alpha1.RunnerScaleSetSpec{PoolUID: name, ConnectionRef: v1alpha1.ConnectionReference{Name: "own"}, Name: "shared", RunnerGroup: "default"}
 		if i%2 > 0 {
 			s.Spec.Name, s.Spec.ConnectionRef = name, v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}
 		}

@@ -246,14 +246,14 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, conn); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	scaleSets, runners := &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{}
+	scaleSets, runners := &v1alpha1.RunnerScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
 		if err := p.Client.List(ctx, objects, kube.OnConnection(client.ObjectKeyFromObject(conn)), client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("looking who needs %s: %w", i, err)
 		}
 	}
 	// What is of a namespace that the connection doesn't allow keeps nobody from anything.
-	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.ScaleSet) bool { return conn.Allows(s.Namespace) }) ||
+	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.RunnerScaleSet) bool { return conn.Allows(s.Namespace) }) ||
 		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return conn.Allows(r.Namespace) && !r.IsReleased() }), nil
 }
 

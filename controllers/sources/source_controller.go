@@ -50,7 +50,7 @@ type Compiler interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=poolsources,verbs=get;list;watch
 // +kubebuilder:rbac:groups=corral.dev,resources=poolsources/status,verbs=patch
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;githubconnections;runnerpolicies,verbs=get;list;create;patch;delete
-// +kubebuilder:rbac:groups=corral.dev,resources=scalesets;runners,verbs=list;watch
+// +kubebuilder:rbac:groups=corral.dev,resources=runnerscalesets;runners,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

@@ -680,7 +680,7 @@ func TestRefusedPruneSaysHowToAllowIt(t *testing.T) {
 }
 
 func TestAConnectionStaysUntilItsRunnersAreGone(t *testing.T) {
-	scaleSet := &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}
+	scaleSet := &v1alpha1.RunnerScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "b"}}
 	scaleSet.Spec.ConnectionRef.Name = "main"
 	w := newWorld(t, us(), scaleSet)
 	w.push("main@sha1:1", pool("a"), pool("b"), connection("main"), connection("unused"))
@@ -807,7 +807,7 @@ func TestOwnerReferencesFollowTheDeletionPolicy(t *testing.T) {
 }
 
 func TestAConnectionOutlivesItsSourceWhileItIsNeeded(t *testing.T) {
-	scaleSet := &v1alpha1.ScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	scaleSet := &v1alpha1.RunnerScaleSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
 	scaleSet.Spec.ConnectionRef.Name = "main"
 	for policy, then := range map[v1alpha1.DeletionPolicy]map[string]string{
 		v1alpha1.DeletionDelete: {"RunnerPool a": "us"}, // for garbage collection

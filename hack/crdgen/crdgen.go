@@ -86,10 +86,34 @@ func bounded(crd []byte) ([]byte, error) {
 	encoder := yamlv3.NewEncoder(text) // it wraps no lines: deep in a definition, each line more is mostly white space
 	encoder.SetIndent(2)
 	encoder.CompactSeqIndent()
-	if err := encoder.Encode(definition); err != nil {
+	document := &yamlv3.Node{}
+	if err := document.Encode(definition); err != nil {
+		return nil, fmt.Errorf("encoding it: %w", err)
+	}
+	compact(document)
+	if err := encoder.Encode(document); err != nil {
 		return nil, fmt.Errorf("encoding it: %w", err)
 	}
 	return text.Bytes(), nil
+}
+
+// onOneLine are keys whose lists have short items. Block style would repeat the indentation, which is most of a line deep in a definition.
+var onOneLine = []string{"enum", "required", "x-kubernetes-list-map-keys", "shortNames", "categories"}
+
+// compact writes short lists, and each rule, on one line.
+func compact(node *yamlv3.Node) {
+	for i, child := range node.Content {
+		isValue := node.Kind == yamlv3.MappingNode && i%2 == 1
+		switch {
+		case isValue && child.Kind == yamlv3.SequenceNode && slices.Contains(onOneLine, node.Content[i-1].Value):
+			child.Style = yamlv3.FlowStyle
+		case isValue && node.Content[i-1].Value == "x-kubernetes-validations":
+			for _, rule := range child.Content {
+				rule.Style = yamlv3.FlowStyle
+			}
+		}
+		compact(child)
+	}
 }
 
 // at returns what is at a path of fields; the zero value if it is something else.

@@ -7,7 +7,8 @@ import "github.com/corral-dev/corral/apis/v1alpha1"
 
 // Causes of pools.
 var (
-	PoolSuspended         = define(Row{Code: "PoolSuspended", Reason: v1alpha1.SuspendedReason, Role: Named, Message: "suspended: no new jobs are taken in"})
+	PoolHeld              = define(Row{Code: "PoolHeld", Reason: v1alpha1.SuspendedReason, Role: Named, Message: "on hold: no new jobs are accepted; min and idle runners are kept"})
+	PoolDrained           = define(Row{Code: "PoolDrained", Reason: v1alpha1.SuspendedReason, Role: Named, Message: "draining: no new jobs are accepted; idle runners end"})
 	DecisionStays         = define(Row{Code: "DecisionStays", Role: Lead, Message: "the last decision stays in force"})
 	NoPolicyDecision      = define(Row{Code: "NoPolicyDecision", Reason: v1alpha1.PolicyPendingReason, Message: "{policy}: {kind}"})
 	PolicyTooCostly       = define(Row{Code: "PolicyTooCostly", Reason: v1alpha1.PolicyFailedReason, Volatile: []string{"kind"}, Message: "{policy}: {kind}"})
@@ -26,7 +27,7 @@ var (
 	RunnerQuota           = define(Row{Code: "RunnerQuota", Reason: v1alpha1.QuotaExceededReason, Message: "creating a runner"})
 	RunnerCreationRefused = define(Row{Code: "RunnerCreationRefused", Reason: v1alpha1.RunnerRefusedReason, Message: "creating a runner"})
 	ScaleSetPending       = define(Row{Code: "ScaleSetPending", Reason: v1alpha1.ProgressingReason, Message: "the scale set is being made"})
-	FormerScaleSetKept    = define(Row{Code: "FormerScaleSetKept", Reason: v1alpha1.DrainingReason, Message: "the former scale set is deleted; its ScaleSet must go, and finalizer {finalizers} keeps it"})
+	FormerScaleSetKept    = define(Row{Code: "FormerScaleSetKept", Reason: v1alpha1.DrainingReason, Message: "the former scale set is deleted; its RunnerScaleSet must go, and finalizer {finalizers} keeps it"})
 	FormerScaleSetFirst   = define(Row{Code: "FormerScaleSetFirst", Reason: v1alpha1.ProgressingReason, Message: "the former scale set goes first"})
 	OfRunner              = define(Row{Code: "OfRunner", Role: Lead, Message: "runner {runner}"})
 	CircuitOpen           = define(Row{Code: "CircuitOpen", Reason: v1alpha1.RunnersFailingReason, Volatile: []string{"count"}, Message: "{count} runners in a row failed ({cause}: {detail}){next}"})

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -18,17 +19,26 @@ const (
 	LastHolds = " Its pools keep what was decided last."
 )
 
+// fine are the reasons that report no problem. They have neither a title nor a remedy.
+var fine = []string{v1alpha1.SucceededReason, v1alpha1.WithinMaxReason, v1alpha1.NoOtherBudgetsReason, v1alpha1.VersionUnknownReason}
+
+// IsFine reports whether a reason reports no problem.
+func IsFine(reason string) bool { return slices.Contains(fine, reason) }
+
 // Rows of the reasons of the API: what holds for each cause with that reason whose own row does not differ.
 var (
-	Succeeded   = define(Row{Code: v1alpha1.SucceededReason})
-	Progressing = define(Row{Code: v1alpha1.ProgressingReason, Severity: Warning, Title: "under way for long", Grace: 10 * time.Minute, Early: "under way",
+	Succeeded      = define(Row{Code: v1alpha1.SucceededReason})
+	WithinMax      = define(Row{Code: v1alpha1.WithinMaxReason})
+	NoOtherBudgets = define(Row{Code: v1alpha1.NoOtherBudgetsReason})
+	VersionUnknown = define(Row{Code: v1alpha1.VersionUnknownReason})
+	Progressing    = define(Row{Code: v1alpha1.ProgressingReason, Severity: Warning, Title: "under way for long", Grace: 10 * time.Minute, Early: "under way",
 		Remedy: "Wait. If it takes long, read the controller's log.",
 	})
 	ProgressingWithRetry = define(Row{Code: v1alpha1.ProgressingWithRetryReason, Severity: Warning, Title: "an attempt failed", Grace: time.Minute,
 		Remedy: "Read the message: it is tried again, more and more seldom.",
 	})
 	Suspended = define(Row{Code: v1alpha1.SuspendedReason, Severity: Note, Title: "suspended",
-		Remedy: "Set spec.suspend to false: then it accepts jobs again.",
+		Remedy: "Set spec.stopPolicy to None: then it accepts jobs again.",
 	})
 	InvalidSpec = define(Row{Code: v1alpha1.InvalidSpecReason, Stalls: true, Severity: Error, Title: "the spec can't be acted on",
 		Remedy: "Correct spec: the message names the fields.",

@@ -157,7 +157,7 @@ func TestPrecedence(t *testing.T) {
 		winner, loser jobmatch.Scope
 		of, than      func(*v1alpha1.RunnerPool)
 	}{
-		"ci/b is suspended": {big, repo, nil, func(p *v1alpha1.RunnerPool) { p.Spec.Suspend, p.Spec.RunnerGroup = true, "own" }},
+		"ci/b is suspended": {big, repo, nil, func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy, p.Spec.RunnerGroup = v1alpha1.StopDrain, "own" }},
 		"ci/a is for a repository, ci/b for an organization":                 {repo, org, nil, older},
 		"ci/a is for an organization, ci/b for an enterprise":                {org, big, nil, older},
 		"ci/a has a runner group of its own, own, and ci/b the default one":  {org, org, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.Labels = "own", []string{"gpu", "x"} }, older},

@@ -120,8 +120,8 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 }
 
 // scaleSet reads the pool's record of what exists on GitHub; nil if there is none.
-func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.ScaleSet {
-	set := &v1alpha1.ScaleSet{}
+func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
+	set := &v1alpha1.RunnerScaleSet{}
 	err := e.client.Get(ctx, client.ObjectKeyFromObject(pool), set)
 	e.cannot("the pool's scale set", client.IgnoreNotFound(err))
 	if err != nil || set.Spec.PoolUID != string(pool.UID) {
@@ -276,9 +276,9 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 		return nil, err
 	}
 	pools, connections, runners, pods := &v1alpha1.RunnerPoolList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerList{}, &corev1.PodList{}
-	sets := &v1alpha1.ScaleSetList{}
+	sets := &v1alpha1.RunnerScaleSetList{}
 	e.list(ctx, "RunnerPools", pools)
-	e.list(ctx, "ScaleSets", sets)
+	e.list(ctx, "RunnerScaleSets", sets)
 	e.list(ctx, "GitHubConnections", connections)
 	before := len(e.unknown)
 	e.list(ctx, "Runners", runners)
@@ -358,14 +358,14 @@ func jobPods(pods *corev1.PodList, runners *v1alpha1.RunnerList) []explain.JobPo
 }
 
 // poolsOf are pools with their runners, as their status has them.
-func poolsOf(pools *v1alpha1.RunnerPoolList, sets *v1alpha1.ScaleSetList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
+func poolsOf(pools *v1alpha1.RunnerPoolList, sets *v1alpha1.RunnerScaleSetList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
 	byPool := map[client.ObjectKey][]explain.Runner{}
 	for i := range runners.Items {
 		r := &runners.Items[i]
 		key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
 		byPool[key] = append(byPool[key], explain.Runner{Object: r, Judgement: explain.Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
 	}
-	bySet := map[client.ObjectKey]*v1alpha1.ScaleSet{}
+	bySet := map[client.ObjectKey]*v1alpha1.RunnerScaleSet{}
 	for i := range sets.Items {
 		bySet[client.ObjectKeyFromObject(&sets.Items[i])] = &sets.Items[i]
 	}

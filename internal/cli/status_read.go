@@ -49,7 +49,7 @@ func (g *statusReader) read(ctx context.Context) *status.Snapshot {
 	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
 	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
 	listed(ctx, g, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
-	listed(ctx, g, "ScaleSets", func(l *v1alpha1.ScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
+	listed(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
 	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
 	listed(ctx, g, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
 	listed(ctx, g, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })

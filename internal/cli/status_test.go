@@ -105,7 +105,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		},
 		"no right at all": {
 			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: status.Unknown,
-			want: []string{"RunnerPools, GitHubConnections, PoolSources, ScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
+			want: []string{"RunnerPools, GitHubConnections, PoolSources, RunnerScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
 		},
 		"a connection of another namespace that may not be read": {
 			namespace: "qa", refuse: func(obj any, namespace string) bool {

@@ -31,7 +31,7 @@ var refusals = map[string]string{
 	"ClusterRunnerPolicy": "it would bind pools of other teams: whoever runs the cluster applies it, with kubectl or a GitOps tool",
 	"Secret":              "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
 	"Runner":              "Corral makes Runners itself, from a RunnerPool",
-	"ScaleSet":            "Corral makes ScaleSets itself, from a RunnerPool",
+	"RunnerScaleSet":      "Corral makes RunnerScaleSets itself, from a RunnerPool",
 	accountKind:           writtenForPools,
 	roleKind:              writtenForPools,
 	bindingKind:           writtenForPools,

@@ -40,7 +40,7 @@ func TestPoliciesInCUE(t *testing.T) {
 		"ceilings":                {`library: ceilings: [{name: "a", by: "All", max: 3}, {name: "b", by: "Label", label: "team", max: 3, overrides: web: 4}]`, ""},
 		"a label is missing":      {`library: ceilings: [{name: "b", by: "Label", max: 3}]`, "label must be set when by is Label"},
 		"a label too many":        {`library: ceilings: [{name: "b", by: "All", label: "team", max: 3}]`, "label must not be set"},
-		"a pause":                 {`library: pause: {reason: "incident 42", updatesOnly: true}`, ""},
+		"a pause":                 {`library: pause: {reason: "incident 42", scope: "Updates"}`, ""},
 		"parameters":              {`parameters: teams: payments: 60, data: zones: ["a"]`, ""},
 		"a selector":              {`selector: matchLabels: team: "web"`, ""},
 	} {

@@ -104,7 +104,7 @@ func (f *PoolFacts) blockers() []string {
 	if text := f.unready(ready); text != "" {
 		all = append(all, text)
 	}
-	if f.Pool.Spec.Suspend && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
+	if f.Pool.Spec.Stops() && (ready == nil || ready.Reason != v1alpha1.SuspendedReason) {
 		all = append(all, catalog.Suspended.Remedy)
 	}
 	return all
@@ -212,7 +212,7 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 		}
 	}
 	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
-	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Suspend {
+	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Stops() {
 		all = append(all, f.raise(wanted)...)
 	}
 	return all

@@ -94,8 +94,8 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-rest-suspended": func(f *PoolFacts) {
 			rest(f)
-			f.Pool.Spec.Suspend, f.Pool.Status.Decision.Announced = true, 0
-			f.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
+			f.Pool.Spec.StopPolicy, f.Pool.Status.Decision.Announced = v1alpha1.StopDrain, 0
+			f.causes(v1alpha1.ReadyCondition, catalog.PoolDrained.With())
 		},
 		"pool-rest-idle": func(f *PoolFacts) {
 			rest(f)
@@ -245,8 +245,8 @@ func TestJobByEvents(t *testing.T) {
 			p.ready(metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, "GitHub answers 401")
 		}),
 		"job-rest-suspended": restJob("", func(_ *JobFacts, p *PoolFacts, _ *JobEvents) {
-			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
-			p.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
+			p.Pool.Spec.StopPolicy, p.Pool.Status.Decision.Announced = v1alpha1.StopDrain, 0
+			p.causes(v1alpha1.ReadyCondition, catalog.PoolDrained.With())
 		}),
 	}
 	for name, change := range tests {

@@ -234,10 +234,10 @@ func TestPool(t *testing.T) {
 			f.condition(v1alpha1.UpdatedCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "revision linux-77aa")
 		},
 		"pool-suspended": func(f *PoolFacts) {
-			f.Pool.Spec.Suspend, f.Pool.Spec.Update.Paused = true, true
-			f.Pool.Status.Decision.Announced, f.Pool.Status.Decision.Reason = 0, "suspended: serving 7 jobs"
+			f.Pool.Spec.StopPolicy, f.Pool.Spec.Update.Paused = v1alpha1.StopDrain, true
+			f.Pool.Status.Decision.Announced, f.Pool.Status.Decision.Reason = 0, "draining: serving 7 jobs"
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "spec.update.paused is set"}
-			f.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
+			f.causes(v1alpha1.ReadyCondition, catalog.PoolDrained.With())
 		},
 		"pool-connection": func(f *PoolFacts) {
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolledBack, Since: ago(time.Hour), Reason: "3 runners of linux-77aa failed (Crash)"}

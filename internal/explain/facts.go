@@ -17,7 +17,7 @@ import (
 type PoolFacts struct {
 	Pool *v1alpha1.RunnerPool
 	// ScaleSet is the pool's record of what exists on GitHub; nil if there is none, or it isn't known.
-	ScaleSet *v1alpha1.ScaleSet
+	ScaleSet *v1alpha1.RunnerScaleSet
 	// Connection is the condition Ready of its GitHubConnection; nil if it isn't known.
 	Connection *Condition
 	// Source is the PoolSource that applies it, as NAMESPACE/NAME, and Applied its condition Ready; nil if none does, or it isn't known.

@@ -80,8 +80,8 @@ func TestJob(t *testing.T) {
 		"job-closed": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
 			p := &f.Pools[1]
-			p.Pool.Spec.Suspend, p.Pool.Status.Decision.Announced = true, 0
-			p.causes(v1alpha1.ReadyCondition, catalog.PoolSuspended.With())
+			p.Pool.Spec.StopPolicy, p.Pool.Status.Decision.Announced = v1alpha1.StopDrain, 0
+			p.causes(v1alpha1.ReadyCondition, catalog.PoolDrained.With())
 		}},
 		"job-group-missing": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
@@ -93,7 +93,7 @@ func TestJob(t *testing.T) {
 			p := &f.Pools[1]
 			p.Runners = []Runner{runnerOf("linux-2", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "registering runner: GitHub answered 429")}
 			p.Runners[0].Object.Status.Outage = &v1alpha1.GitHubOutage{Code: 429}
-			p.ScaleSet = &v1alpha1.ScaleSet{Status: v1alpha1.ScaleSetStatus{Outage: &v1alpha1.GitHubOutage{Code: 429}, Conditions: []metav1.Condition{
+			p.ScaleSet = &v1alpha1.RunnerScaleSet{Status: v1alpha1.RunnerScaleSetStatus{Outage: &v1alpha1.GitHubOutage{Code: 429}, Conditions: []metav1.Condition{
 				{Type: v1alpha1.ListeningCondition, Status: metav1.ConditionTrue},
 			}}}
 			p.ready(metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "runner linux-2: registering runner: GitHub answered 429")
@@ -106,7 +106,7 @@ func TestJob(t *testing.T) {
 		}},
 		"job-session-closed": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
-			f.Pools[1].ScaleSet = &v1alpha1.ScaleSet{}
+			f.Pools[1].ScaleSet = &v1alpha1.RunnerScaleSet{}
 		}},
 		"job-denied": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}

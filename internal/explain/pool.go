@@ -249,8 +249,8 @@ func (f *PoolFacts) heldIntake() []Held {
 	if closed := f.closed(); closed != nil {
 		held = append(held, *closed)
 	}
-	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Suspend {
-		h := Held{What: "intake", Reason: "spec.suspend is set: no new jobs are accepted"}
+	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Stops() {
+		h := Held{What: "intake", Reason: fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy)}
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
 			h.Since = &ready.Since
 		}

@@ -16,7 +16,7 @@ const (
 	poolKind       = "RunnerPool"
 	sourceKind     = "PoolSource"
 	connectionKind = "GitHubConnection"
-	scaleSetKind   = "ScaleSet"
+	scaleSetKind   = "RunnerScaleSet"
 	runnerKind     = "Runner"
 )
 
@@ -28,11 +28,11 @@ var remediesOf = map[string]map[string]string{
 		v1alpha1.CredentialsMissingReason: "Create the Secret, or the keys in it, that the message names." + catalog.RevisionRunsOn,
 	},
 	connectionKind: {
-		v1alpha1.SuspendedReason:   "Set spec.suspend to false once: its credentials were never verified.",
+		v1alpha1.SuspendedReason:   "Set spec.verification to Active once: its credentials were never verified.",
 		v1alpha1.InvalidSpecReason: "Correct the connection's spec, keys or proxy: the message says what can't be.",
 	},
 	scaleSetKind: {
-		v1alpha1.InvalidSpecReason: "Delete the ScaleSet: somebody made it by hand.",
+		v1alpha1.InvalidSpecReason: "Delete the RunnerScaleSet: somebody made it by hand.",
 	},
 	runnerKind: {
 		v1alpha1.InvalidSpecReason: "Delete the Runner: its pool makes those that it needs.",

@@ -95,7 +95,7 @@ func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: tc.reason}}
 			f := facts(func(f *PoolFacts) {
 				f.ready(metav1.ConditionFalse, tc.reason, "GitHub said so")
-				f.ScaleSet, f.Runners = &v1alpha1.ScaleSet{Status: v1alpha1.ScaleSetStatus{Outage: tc.outage}}, []Runner{r}
+				f.ScaleSet, f.Runners = &v1alpha1.RunnerScaleSet{Status: v1alpha1.RunnerScaleSetStatus{Outage: tc.outage}}, []Runner{r}
 			})
 			pool, err := Pool(f)
 			if n := len(pool.Changes); err != nil || n == 0 || !strings.Contains(pool.Changes[0], tc.pool) || !strings.Contains(pool.Changes[n-1], tc.runner) {

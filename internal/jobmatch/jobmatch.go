@@ -48,7 +48,7 @@ type Pool struct {
 	Group string
 	// Repositories as OWNER/NAME whose jobs count, with * for any characters but /; all if empty. NewPool prepares them.
 	Repositories []string
-	// Resting pools (suspended) get what no other pool gets.
+	// Resting pools (spec.stopPolicy) get what no other pool gets.
 	Resting bool
 
 	labels       map[string]struct{} // that its runners bear, in lower case
@@ -75,7 +75,7 @@ func NewPool(p Pool, labels []string) Pool {
 // Of returns a RunnerPool as a job sees it, on what its connection is for. The jobs of a scale set name its own labels and no others.
 func Of(p *v1alpha1.RunnerPool, scope Scope) Pool {
 	match := Pool{
-		Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.Time, Scope: scope, Group: p.Spec.GetRunnerGroup(), Resting: p.Spec.Suspend,
+		Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.Time, Scope: scope, Group: p.Spec.GetRunnerGroup(), Resting: p.Spec.Stops(),
 	}
 	if w := p.Spec.Demand.Webhook; w != nil {
 		match.Repositories = w.Repositories

@@ -22,7 +22,7 @@ type Index struct {
 
 // Fields of Indexes.
 const (
-	// ConnectionField is the NAMESPACE/NAME of the GitHubConnection of a RunnerPool, ScaleSet or Runner.
+	// ConnectionField is the NAMESPACE/NAME of the GitHubConnection of a RunnerPool, RunnerScaleSet or Runner.
 	ConnectionField = "spec.connectionRef"
 	// UIDField is the UID of a RunnerPool.
 	UIDField = "metadata.uid"
@@ -34,7 +34,7 @@ const (
 func Indexes(cluster string) []Index {
 	return []Index{
 		{&v1alpha1.RunnerPool{}, ConnectionField, onConnection},
-		{&v1alpha1.ScaleSet{}, ConnectionField, onConnection},
+		{&v1alpha1.RunnerScaleSet{}, ConnectionField, onConnection},
 		{&v1alpha1.Runner{}, ConnectionField, onConnection},
 		{&v1alpha1.RunnerPool{}, UIDField, func(o client.Object) []string { return []string{string(o.GetUID())} }},
 		{&v1alpha1.RunnerPool{}, OwnerField, func(o client.Object) []string { return []string{v1alpha1.OwnerLabel(cluster, string(o.GetUID()))} }},
@@ -46,7 +46,7 @@ func onConnection(o client.Object) []string {
 	switch o := o.(type) {
 	case *v1alpha1.RunnerPool:
 		ref = o.Spec.ConnectionRef
-	case *v1alpha1.ScaleSet:
+	case *v1alpha1.RunnerScaleSet:
 		ref = o.Spec.ConnectionRef
 	case *v1alpha1.Runner:
 		ref = o.Spec.ConnectionRef

@@ -30,7 +30,7 @@ var short = []string{"status.diagnostics[0].code", "status.sessionID", "status.t
 // A status that the API server refuses is never written: what is said about an object would stay as it was.
 func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {
 	for kind, obj := range map[string]kube.Object{
-		"RunnerPool": &v1alpha1.RunnerPool{}, "Runner": &v1alpha1.Runner{}, "ScaleSet": &v1alpha1.ScaleSet{}, "PoolSource": &v1alpha1.PoolSource{},
+		"RunnerPool": &v1alpha1.RunnerPool{}, "Runner": &v1alpha1.Runner{}, "RunnerScaleSet": &v1alpha1.RunnerScaleSet{}, "PoolSource": &v1alpha1.PoolSource{},
 		"GitHubConnection": &v1alpha1.GitHubConnection{}, "RunnerPolicy": &v1alpha1.RunnerPolicy{}, "ClusterRunnerPolicy": &v1alpha1.ClusterRunnerPolicy{},
 	} {
 		t.Run(kind, func(t *testing.T) {

@@ -117,7 +117,7 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 			result:  ctrl.Result{RequeueAfter: time.Second},
 		},
 		"suspended": {
-			done: kube.Done{Unready: []catalog.Cause{catalog.PoolSuspended.With()}},
+			done: kube.Done{Unready: []catalog.Cause{catalog.PoolDrained.With()}},
 			want: []string{"Ready=False/Suspended"},
 		},
 		"stalled": {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -27,6 +28,9 @@ const workFolderEnv = "ACTIONS_RUNNER_INPUT_WORK"
 // names the field of the pool.
 func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
 	s, declared := &pool.Spec, pool.Spec.Template.Raw
+	if len(declared) == 0 { // the API server's definitions may be newer
+		return nil, errors.New("spec.template: it must be set")
+	}
 	isPlain := s.ContainerMode == nil && s.Cache == nil && s.WorkFolder == "" && s.ObjectMetadata == nil
 	if isPlain && !bytes.Contains(declared, []byte(cacheVolume)) {
 		return declared, nil

@@ -34,7 +34,7 @@ type Network struct{ Proxies, CA bool }
 
 // NetworkOf is what a connection has its runners' pods get.
 func NetworkOf(spec *v1alpha1.GitHubConnectionSpec) Network {
-	return Network{Proxies: spec.Proxy != nil && spec.Proxy.Runners, CA: spec.CA != nil}
+	return Network{Proxies: spec.Proxy != nil && spec.Proxy.GetScope() == v1alpha1.ProxyControllerAndRunners, CA: spec.CA != nil}
 }
 
 // useNetwork gives all containers what the runner's Secret holds of the connection's network: sidecars pull images by it, too. What the

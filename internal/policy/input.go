@@ -30,8 +30,9 @@ type Pool struct {
 	Trust string `json:"trust"`
 	// Scale has the numbers that the pool declares at the time: of its schedules, with warm capacity and slack in idle. A max of
 	// 2147483647 stands for none.
-	Scale     Scale `json:"scale"`
-	Suspended bool  `json:"suspended"`
+	Scale Scale `json:"scale"`
+	// StopPolicy is None, Hold or Drain.
+	StopPolicy string `json:"stopPolicy"`
 	// Cache is what the pool declares of volumes that outlive runners; maxClaims is 0 for none.
 	Cache Cache `json:"cache"`
 }
@@ -132,7 +133,7 @@ func (p *Pool) Equal(o Pool) bool {
 	return p.Namespace == o.Namespace && p.Name == o.Name && maps.Equal(p.Labels, o.Labels) &&
 		maps.Equal(p.Annotations, o.Annotations) && p.Connection == o.Connection && p.ScaleSet == o.ScaleSet &&
 		p.RunnerGroup == o.RunnerGroup && slices.Equal(p.RunnerLabels, o.RunnerLabels) &&
-		p.Lifetime == o.Lifetime && p.Trust == o.Trust && p.Scale == o.Scale && p.Suspended == o.Suspended && p.Cache == o.Cache
+		p.Lifetime == o.Lifetime && p.Trust == o.Trust && p.Scale == o.Scale && p.StopPolicy == o.StopPolicy && p.Cache == o.Cache
 }
 
 // filled has empty maps and lists where there are none: rules read objects and arrays, and no null.

@@ -323,7 +323,7 @@ unused := 1
 `},
 		"helpers read by a computed name": {"p.rego": `package corral.template
 deny contains msg if some msg in data.corral.checks[_].found
-`, "a.rego": "package corral.checks.a\nfound contains \"x\" if input.pool.suspended\n", "b.rego": "package corral.checks.b\nfound contains \"y\"\n"},
+`, "a.rego": "package corral.checks.a\nfound contains \"x\" if input.pool.stopPolicy == \"Drain\"\n", "b.rego": "package corral.checks.b\nfound contains \"y\"\n"},
 		"a rule for tests": {"p.rego": `package corral.scaling
 limit contains {"field": "max", "atMost": 3, "reason": "r"}
 fixture := {"a": 1}
@@ -357,7 +357,7 @@ deny contains "a" if {
 	input.pod.metadata.labels["a/b"] == "c"
 }
 `},
-		"print, which says nothing": {"p.rego": "package corral.template\ndeny contains \"a\" if {\n\tprint(input.pool)\n\tinput.pool.suspended\n}\n"},
+		"print, which says nothing": {"p.rego": "package corral.template\ndeny contains \"a\" if {\n\tprint(input.pool)\n\tinput.pool.stopPolicy == \"Drain\"\n}\n"},
 		"else and every": {"p.rego": `package corral.update
 rollout contains {"strategy": chosen, "reason": "r"}
 chosen := "OnIdle" if {

@@ -100,8 +100,8 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
 		Connection: connectionOf(p), ScaleSet: p.GetScaleSetName(),
 		RunnerGroup: p.Spec.GetRunnerGroup(), RunnerLabels: p.GetRunnerLabels(), Lifetime: string(p.Spec.GetLifetime()), Trust: p.Spec.Trust,
-		Scale:     p.Spec.Scale.Numbers(),
-		Suspended: p.Spec.Suspend, Cache: cacheOf(p.Spec.Cache),
+		Scale:      p.Spec.Scale.Numbers(),
+		StopPolicy: string(p.Spec.GetStopPolicy()), Cache: cacheOf(p.Spec.Cache),
 	}
 }
 

@@ -216,7 +216,7 @@ func TestIDsTellInputsApart(t *testing.T) {
 		"connection": func(i *ScalingInput) { i.Pool.Connection = "x" }, "scale set": func(i *ScalingInput) { i.Pool.ScaleSet = "x" },
 		"group": func(i *ScalingInput) { i.Pool.RunnerGroup = "x" }, "runner labels": func(i *ScalingInput) { i.Pool.RunnerLabels = nil },
 		"trust": func(i *ScalingInput) { i.Pool.Trust = "x" }, "scale": func(i *ScalingInput) { i.Pool.Scale.Idle = 1 },
-		"suspended": func(i *ScalingInput) { i.Pool.Suspended = true }, "jobs": func(i *ScalingInput) { i.Jobs = 1 },
+		"suspended": func(i *ScalingInput) { i.Pool.StopPolicy = "Hold" }, "jobs": func(i *ScalingInput) { i.Jobs = 1 },
 		"runners": func(i *ScalingInput) { i.Runners.Idle = 1 }, "busy": func(i *ScalingInput) { i.Runners.Busy = 1 },
 		"granted": func(i *ScalingInput) { i.Usage.Granted = 1 }, "all": func(i *ScalingInput) { i.Usage.All.Granted = 1 },
 		"members": func(i *ScalingInput) { i.Usage.Labels["a"].Members[0].Wanted = 1 },

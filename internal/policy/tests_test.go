@@ -19,7 +19,7 @@ limit contains {"field": "max", "atMost": data.parameters.max, "reason": "r"} if
 }
 
 limit contains {"field": "max", "atMost": 1, "reason": "r"} if {
-	input.pool.suspended
+	input.pool.stopPolicy == "Drain"
 }
 `
 
@@ -138,7 +138,7 @@ test_of_others if count(scaling.limit) == 0 with input as {"pod": {"spec": {}}}
 func TestQuestionsCountAsCoverage(t *testing.T) {
 	s := namespaced(testedRules)
 	s.Parameters = map[string]any{"max": 7}
-	question := Question{Decision: DecisionScaling, Namespace: "ci", Input: []byte(`{"pool": {"suspended": true}}`)}
+	question := Question{Decision: DecisionScaling, Namespace: "ci", Input: []byte(`{"pool": {"stopPolicy": "Drain"}}`)}
 	report, found := Test(t.Context(), s, TestOptions{Coverage: true, Questions: []Question{question}})
 	if found != nil {
 		t.Fatal(lines(found))

@@ -24,7 +24,7 @@ type fieldClasses []struct {
 var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
-	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.suspend", ReroutesJobs},
+	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.stopPolicy", ReroutesJobs},
 	{"spec.demand.webhook", ReroutesJobs},
 	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
 	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
@@ -245,10 +245,18 @@ func (p *pair) intake() {
 		"The scale set is renamed on GitHub; its labels and jobs stay.")
 	p.sayIf(p.shown.touches("spec.demand.webhook"), "Other jobs count that webhooks tell of.")
 	was, is := p.base.Spec, p.head.Spec
-	p.sayIf(is.Suspend && !was.Suspend, "It takes in no more jobs: they wait until it is resumed. Runners without a job end, busy ones finish.")
-	p.sayIf(was.Suspend && !is.Suspend, "It takes in jobs again.")
-	p.refuse(p.head.observes() && !p.base.observes(), "mode", "mode never goes back to Observe: suspend the pool, or make another")
+	if was.GetStopPolicy() != is.GetStopPolicy() {
+		p.say("%s", stopEffects[is.GetStopPolicy()])
+	}
+	p.refuse(p.head.observes() && !p.base.observes(), "mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
 	p.sayIf(p.base.observes() && !p.head.observes(), "It acts on what it decides from now on, and takes in jobs.")
+}
+
+// stopEffects are what a pool does with a stop policy that it didn't have.
+var stopEffects = map[v1alpha1.StopPolicy]string{
+	v1alpha1.StopNone:  "It accepts jobs again.",
+	v1alpha1.StopHold:  "It accepts no more jobs: they wait until stopPolicy is None. It keeps min and idle runners.",
+	v1alpha1.StopDrain: "It accepts no more jobs: they wait until stopPolicy is None. Runners without a job end, busy ones finish.",
 }
 
 // rollouts are how runners of a template replace those of another.

@@ -111,12 +111,11 @@ func (c *comparison) changedConnection(s *Connection, before, after *connection)
 	say(&s.Effects, len(gained) > 0, "Pools of the namespaces %s may use it.", namespaces(gained))
 }
 
-// beyond are the namespaces that a list allows and another doesn't.
+// beyond returns the patterns of namespaces in a list that no pattern of another list covers.
 func beyond(list, other []string) []string {
-	if slices.Contains(other, v1alpha1.AllNamespaces) {
-		return nil
-	}
-	return without(list, other)
+	return slices.DeleteFunc(slices.Clone(list), func(namespace string) bool {
+		return slices.ContainsFunc(other, func(pattern string) bool { return v1alpha1.MatchesNamespace(pattern, namespace) })
+	})
 }
 
 func namespaces(names []string) string {

@@ -185,7 +185,7 @@ func (s *side) sample(ctx context.Context, p *pool) (found []time.Time) {
 }
 
 // rests says whether a pool has no runners, whatever its numbers.
-func (p *pool) rests() bool { return p.Spec.Suspend || p.observes() }
+func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
 
 // inForce are the numbers that hold: while a policy fails, those of the last decision, or the declared and scheduled where they are lower.
 func (a *scaled) inForce() policy.Scale {

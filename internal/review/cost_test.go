@@ -45,7 +45,7 @@ func TestARunnerCostsWhatThePriceFileSays(t *testing.T) {
 			"400 5200 10000 0.5 of a node big, for 2 vCPU and 4 GiB"},
 		"of a share of its own": {prices, change(t, linux, "linux:", `"gpu-1":`), "400 10000 10000 requests of 2 vCPU and 4 GiB"},
 		"without a max":         {prices, change(t, linux, "max: 50, ", ""), "400 400 unbounded requests of 2 vCPU and 4 GiB"},
-		"suspended":             {prices, change(t, linux, "scale:", "suspend: true\n\t\tscale:"), "0 0 0 requests of 2 vCPU and 4 GiB"},
+		"suspended":             {prices, change(t, linux, "scale:", "stopPolicy: \"Drain\"\n\t\tscale:"), "0 0 0 requests of 2 vCPU and 4 GiB"},
 		"by half a week": {prices, change(t, linux, "scale:", `scale: schedules: [{name: "day", weekly: {days: ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], from: "06:00", to: "18:00"}, scale: {idle: 4, max: 30}}]
 		scale:`), "600 4300 8000 requests of 2 vCPU and 4 GiB"},
 		"nobody knows": {"currency: EUR\n", linux, "unknown [ci/linux]"},

@@ -132,7 +132,7 @@ func TestRecordedJobsMakeTheTypicalCost(t *testing.T) {
 	// 10 jobs for half an hour, then 98: with idle 2 and max 50 that are 12 and 50 runners at 200 each.
 	in := Input{Base: sideOf(t, "base", files{})}
 	in.Records, _ = recordsOf(t, logLine(t, 0, 10, as50), logLine(t, 30, 98, as50), logLine(t, 60, 0, as50))
-	for _, tt := range []struct{ spec, want string }{{"", "400 6200 10000"}, {"suspend: true\n\t\t", "0 0 0"}, {"mode: \"Observe\"\n\t\t", "0 0 0"}} {
+	for _, tt := range []struct{ spec, want string }{{"", "400 6200 10000"}, {"stopPolicy: \"Drain\"\n\t\t", "0 0 0"}, {"mode: \"Observe\"\n\t\t", "0 0 0"}} {
 		in.Head = sideOf(t, "head", files{"p.cue": change(t, linux, "scale:", tt.spec+"scale:"), "prices.yaml": prices})
 		if got := amounts(compareInput(t, in).Pools[0].Cost.After); got != tt.want {
 			t.Errorf("%s: %s", tt.spec, got)

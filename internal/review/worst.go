@@ -5,6 +5,7 @@ package review
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -223,10 +224,15 @@ func (w *worst) others(class, format, noun string, n int) {
 	}
 }
 
-// suspends says whether the pool takes in no more jobs from now on.
+// suspends says whether the pool accepts no more jobs from now on.
 func (p *Pool) suspends() bool {
-	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Path == "spec.suspend" && string(f.After) == "true" })
+	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
+		return f.Path == "spec.stopPolicy" && !stops(f.Before) && stops(f.After)
+	})
 }
+
+// stops reports whether a value of spec.stopPolicy keeps a pool from accepting jobs.
+func stops(value json.RawMessage) bool { return len(value) > 0 && string(value) != `"None"` }
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
 

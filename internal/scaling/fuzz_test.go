@@ -29,7 +29,7 @@ func FuzzDecide(f *testing.F) {
 		maximum = positive(maximum)
 		in := scaling.Input{
 			Limits: v1alpha1.Scale{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)}, Hard: flags&8 != 0,
-			Jobs: positive(jobs), Demand: demand.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
+			Jobs: positive(jobs), Demand: demand.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Held: flags&16 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
 			in.Holds = []scaling.Hold{{Announce: positive(holdAnnounce), Create: positive(holdCreate), Reason: "held back"}}
@@ -128,8 +128,8 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	}
 	complain(desired < jobs || desired > max(jobs, limit), "what it desires is below the accepted jobs or above the limit")
 	complain(!in.Suspended && desired < int64(in.Limits.Min), "what it desires is below min")
-	complain(in.Suspended && p.Announce != 0, "suspended, it accepts work")
-	complain(!in.Suspended && int64(p.Announce) < busy, "it accepts less than it has")
+	complain((in.Suspended || in.Held) && p.Announce != 0, "suspended or on hold, it accepts work")
+	complain(!in.Suspended && !in.Held && int64(p.Announce) < busy, "it accepts less than it has")
 	complain(len(in.Holds) == 0 && p.Create == 0 && supply < desired && live < max(limit, jobs), "it leaves jobs without runners although there is room")
 	for _, h := range in.Holds {
 		complain(p.Create > h.Create || int64(p.Announce) > max(busy, int64(h.Announce)), "it goes beyond what holds it back")

@@ -55,9 +55,11 @@ type Input struct {
 	Hard bool
 	// IdleReason says why Limits.Idle is another than declared; "" for nothing to say.
 	IdleReason string
-	// Suspended takes in no new work; SuspendedReason says why, if not by spec.suspend.
+	// Suspended accepts no new jobs and keeps only the runners that accepted ones need. SuspendedReason says why, if not by spec.stopPolicy.
 	Suspended       bool
 	SuspendedReason string
+	// Held accepts no new jobs, and keeps min and idle runners ready.
+	Held bool
 	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
 	Jobs int32
 	// Demand is what all sources together ask for. Until it is known, nothing is grown or ended.
@@ -148,7 +150,7 @@ func (in Input) saturate(p Plan) Plan {
 		offered = 0
 	}
 	p.Waiting = max(known, offered)
-	p.Full = p.Waiting > 0 && !in.Suspended && p.Announce >= in.Limits.Max
+	p.Full = p.Waiting > 0 && !in.Suspended && !in.Held && p.Announce >= in.Limits.Max
 	if offered == 0 {
 		return p
 	}
@@ -164,7 +166,7 @@ func Desired(in Input) (int32, string) {
 	switch {
 	case !in.Demand.Known:
 		return countRunners(in.Runners).supply, "no count of jobs: runners are neither started nor ended"
-	case in.Pace == nil || in.Suspended:
+	case in.Pace == nil || in.Suspended || in.Held:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():
 		return in.most(), fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max)
@@ -223,10 +225,13 @@ func (in Input) most() int32 {
 func unpaced(in Input) (int32, string) {
 	l := in.Limits
 	if in.Suspended && in.Hard && in.Jobs > l.Max {
-		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "suspended"), jobs(l.Max), jobs(in.Jobs-l.Max))
+		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "draining"), jobs(l.Max), jobs(in.Jobs-l.Max))
 	}
 	if in.Suspended {
-		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.SuspendedReason, "suspended"), jobs(in.Jobs))
+		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.SuspendedReason, "draining"), jobs(in.Jobs))
+	}
+	if in.Held { // jobs that it has not accepted are no reason to start runners
+		in.Demand = demand.Demand{Reason: "on hold"}
 	}
 	counted := max(in.Jobs, in.Demand.Jobs)
 	wanted := int32(min(int64(counted)+int64(l.Idle), math.MaxInt32))
@@ -270,10 +275,10 @@ func jobs(n int32) string {
 }
 
 // announce computes the capacity to announce. Runners with a job are always
-// covered; suspension announces nothing at all, so that no finished job is
-// replaced by a new one.
+// covered; a pool that is suspended or held announces nothing at all, so that no
+// finished job is replaced by a new one.
 func announce(in Input, c counts) int32 {
-	if in.Suspended {
+	if in.Suspended || in.Held {
 		return 0
 	}
 	return max(c.busy, in.Limits.Max)

@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		},
 		"suspended, while jobs wait": {
 			in:   scaling.Input{Suspended: true, Limits: v1alpha1.Scale{Max: 2}, Offered: 4},
-			want: scaling.Plan{Waiting: 4, Reason: "suspended: serving 0 jobs; 4 more wait on GitHub"},
+			want: scaling.Plan{Waiting: 4, Reason: "draining: serving 0 jobs; 4 more wait on GitHub"},
 		},
 		"held back, while jobs wait": {
 			in: scaling.Input{Limits: v1alpha1.Scale{Max: 10}, Jobs: 1, Offered: 4, Runners: many(1, v1alpha1.RunnerBusy, old),
@@ -154,7 +154,12 @@ func TestDecide(t *testing.T) {
 		"suspended: accepted jobs are served, nothing is announced, idle runners end": {
 			in: scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3, Idle: 2}, Suspended: true, Jobs: 1,
 				Runners: concat(many(1, v1alpha1.RunnerBusy, old), many(2, v1alpha1.RunnerIdle, old))},
-			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"Idle-0", "Idle-1"}, Reason: "suspended: serving 1 job"},
+			want: scaling.Plan{Desired: 1, Supply: 3, Drain: []string{"Idle-0", "Idle-1"}, Reason: "draining: serving 1 job"},
+		},
+		"on hold: accepted jobs are served, nothing is announced, min and idle runners stay": {
+			in: scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3, Idle: 2}, Held: true, Jobs: 1, Demand: demand.Demand{Jobs: 7, Total: 8, TotalReason: "queue"},
+				Runners: concat(many(1, v1alpha1.RunnerBusy, old), many(2, v1alpha1.RunnerIdle, old))},
+			want: scaling.Plan{Desired: 3, Supply: 3, Waiting: 6, Reason: "1 job (on hold) + 2 idle"},
 		},
 		"nothing heard yet: hold": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3}, Runners: many(2, v1alpha1.RunnerIdle, old)},
@@ -237,7 +242,7 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		limit := random.Int32N(20)
 		in := scaling.Input{
 			Limits: v1alpha1.Scale{Max: limit, Min: random.Int32N(limit + 1), Idle: random.Int32N(limit + 1)},
-			Jobs:   random.Int32N(25), Demand: demand.Demand{Known: random.IntN(20) > 0}, Suspended: random.IntN(5) == 0, Now: now,
+			Jobs:   random.Int32N(25), Demand: demand.Demand{Known: random.IntN(20) > 0}, Suspended: random.IntN(5) == 0, Held: random.IntN(5) == 0, Now: now,
 		}
 		state := map[string]scaling.Runner{}
 		in.Extra, in.Surge = random.Int32N(5), random.Int32N(5)
@@ -270,8 +275,8 @@ func TestDecideKeepsItsInvariants(t *testing.T) {
 		if in.Demand.Known && p.Desired < in.Jobs {
 			t.Fatalf("desired %d is below %d accepted jobs", p.Desired, in.Jobs)
 		}
-		if in.Suspended && in.Demand.Known && p.Announce != 0 {
-			t.Fatalf("suspended, yet announces %d", p.Announce)
+		if (in.Suspended || in.Held) && in.Demand.Known && p.Announce != 0 {
+			t.Fatalf("suspended or on hold, yet announces %d", p.Announce)
 		}
 	}
 }

@@ -27,8 +27,8 @@ type variant struct {
 	set  func(*Snapshot)
 }
 
-func pool(s *Snapshot) *v1alpha1.RunnerPool   { return &s.Pools[0] }
-func scaleSet(s *Snapshot) *v1alpha1.ScaleSet { return &s.ScaleSets[0] }
+func pool(s *Snapshot) *v1alpha1.RunnerPool         { return &s.Pools[0] }
+func scaleSet(s *Snapshot) *v1alpha1.RunnerScaleSet { return &s.ScaleSets[0] }
 
 // sorted are all reasons.
 func sorted() []string {
@@ -51,7 +51,7 @@ func readiness() []variant {
 		}},
 	}
 	for _, reason := range sorted() {
-		if reason != v1alpha1.SucceededReason {
+		if !catalog.IsFine(reason) {
 			all = append(all, variant{reason, func(s *Snapshot) { fails(&pool(s).Status.Conditions, reason, "message of "+reason) }})
 		}
 	}
@@ -71,7 +71,7 @@ func sessions() []variant {
 		{"owned elsewhere", listening(metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, "the session was closed")},
 		{"refused", listening(metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet")},
 		{"no scale set", func(s *Snapshot) { s.ScaleSets = nil }},
-		{"new scale set", func(s *Snapshot) { scaleSet(s).Status = v1alpha1.ScaleSetStatus{ObservedGeneration: 1} }},
+		{"new scale set", func(s *Snapshot) { scaleSet(s).Status = v1alpha1.RunnerScaleSetStatus{ObservedGeneration: 1} }},
 		{"in another group", func(s *Snapshot) { scaleSet(s).Status.RunnerGroup = "other" }},
 		{"of a former pool", func(s *Snapshot) { scaleSet(s).Spec.PoolUID = "former" }},
 		{"set not ready", func(s *Snapshot) {
@@ -122,7 +122,7 @@ func records(t *testing.T) []variant {
 		}
 	}
 	all := []variant{{"record ready", func(*Snapshot) {}}}
-	for _, reason := range reasonsIn(t, "scaleset.md") {
+	for _, reason := range reasonsIn(t, "runnerscaleset.md") {
 		all = append(all, variant{"record " + reason, fail(reason, nil)})
 	}
 	for name, outage := range outages {
@@ -233,7 +233,7 @@ func decisions() []variant {
 func modes() []variant {
 	return []variant{
 		{"active", func(*Snapshot) {}},
-		{"suspended", func(s *Snapshot) { pool(s).Spec.Suspend = true }},
+		{"suspended", func(s *Snapshot) { pool(s).Spec.StopPolicy = v1alpha1.StopDrain }},
 		{"observing", func(s *Snapshot) { pool(s).Spec.Mode, s.ScaleSets = v1alpha1.Observe, nil }},
 		{"by REST", func(s *Snapshot) { pool(s).Spec.Registration, s.ScaleSets = v1alpha1.RegisterREST, nil }},
 		{"changed since", func(s *Snapshot) { pool(s).Generation = 2 }},

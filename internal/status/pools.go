@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -47,14 +49,14 @@ func checkPools(v view, causes map[object]string) symptoms {
 // checkConditions finds what the conditions of a pool say, each reason once.
 func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[object]string) symptoms {
 	var all symptoms
-	said := map[string]bool{v1alpha1.SucceededReason: true, v1alpha1.ProgressingReason: true}
+	said := map[string]bool{v1alpha1.ProgressingReason: true}
 	if ready := look.ready(); isAmiss(ready) {
 		said[ready.Reason] = true
 		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := explain.ConditionOf(p, c.name)
-		if is == nil || is.Status != c.amiss || said[is.Reason] {
+		if is == nil || is.Status != c.amiss || said[is.Reason] || catalog.IsFine(is.Reason) {
 			continue
 		}
 		said[is.Reason] = true
@@ -65,7 +67,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 		s.goOn = c.name == v1alpha1.DrainableCondition
 		all = append(all, s)
 	}
-	if p.Spec.Suspend && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
+	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
 		all = append(all, symptom{
 			key: v1alpha1.SuspendedReason, of: ofPool(p), reason: v1alpha1.SuspendedReason, rank: rankOf(v1alpha1.SuspendedReason),
 			do: explain.Remedy(poolKind, v1alpha1.SuspendedReason),
@@ -144,7 +146,7 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
-		case isHurt && explain.ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
+		case isHurt && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.SaturatedCondition):
 		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),

@@ -43,7 +43,7 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 }
 
 // checkSession finds a session that isn't open though nothing else says so, and one that a restart would lose.
-func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *explain.Condition) symptoms {
+func checkSession(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *explain.Condition) symptoms {
 	listening := explain.ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {

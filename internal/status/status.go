@@ -31,7 +31,7 @@ type Snapshot struct {
 	Sources         []v1alpha1.PoolSource
 	Connections     []v1alpha1.GitHubConnection
 	Pools           []v1alpha1.RunnerPool
-	ScaleSets       []v1alpha1.ScaleSet
+	ScaleSets       []v1alpha1.RunnerScaleSet
 	Runners         []v1alpha1.Runner
 	Policies        []v1alpha1.RunnerPolicy
 	ClusterPolicies []v1alpha1.ClusterRunnerPolicy

@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -103,9 +104,9 @@ func (s *Snapshot) addPool(name string) {
 	}
 	is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening as scale set")
 	is(&p.Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "fewer than 3 runners failed in a row")
-	set := v1alpha1.ScaleSet{ObjectMeta: of("ci", name)}
-	set.Spec = v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: name}, PoolUID: string(p.UID), Name: name, RunnerGroup: "default"}
-	set.Status = v1alpha1.ScaleSetStatus{ObservedGeneration: 1, ID: 7, Name: name, RunnerGroup: "default", SessionID: "s.seal"}
+	set := v1alpha1.RunnerScaleSet{ObjectMeta: of("ci", name)}
+	set.Spec = v1alpha1.RunnerScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: name}, PoolUID: string(p.UID), Name: name, RunnerGroup: "default"}
+	set.Status = v1alpha1.RunnerScaleSetStatus{ObservedGeneration: 1, ID: 7, Name: name, RunnerGroup: "default", SessionID: "s.seal"}
 	is(&set.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "listening")
 	is(&set.Status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "session open")
 	s.Pools, s.ScaleSets = append(s.Pools, p), append(s.ScaleSets, set)
@@ -157,8 +158,8 @@ var pages = map[string]func() *Snapshot{
 	"suspended-while-jobs-wait": func() *Snapshot {
 		s := calm(1)
 		p := &s.Pools[0]
-		p.Spec.Suspend, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = true, new(int32(0)), 3, v1alpha1.RunnerCounts{}
-		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+		p.Spec.StopPolicy, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = v1alpha1.StopDrain, new(int32(0)), 3, v1alpha1.RunnerCounts{}
+		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
 		return s
 	},
 	"a-git-server-hangs": func() *Snapshot { // for the first two; the fourth has a repository that isn't there
@@ -256,7 +257,7 @@ var pages = map[string]func() *Snapshot{
 	},
 	"blind": func() *Snapshot { // the API server is away
 		s := &Snapshot{Now: noon}
-		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "ScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
+		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "RunnerScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
 			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
 		}
 		return s
@@ -271,8 +272,8 @@ var pages = map[string]func() *Snapshot{
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
 			since(&s.Pools[i].Status.Conditions, 30*time.Second, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, "wait")
 		}
-		s.Pools[2].Spec.Suspend = true
-		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "suspended: no new jobs are taken in")
+		s.Pools[2].Spec.StopPolicy = v1alpha1.StopDrain
+		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
 		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
@@ -280,7 +281,7 @@ var pages = map[string]func() *Snapshot{
 			r := &s.Runners[len(s.Runners)-1]
 			r.DeletionTimestamp, r.OwnerReferences = new(ago(2*time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "gone", UID: "ci-gone", Controller: new(true)}}
 		}
-		set := v1alpha1.ScaleSet{ObjectMeta: of("ci", "gone"), Spec: v1alpha1.ScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "gone"}, PoolUID: "ci-gone"}}
+		set := v1alpha1.RunnerScaleSet{ObjectMeta: of("ci", "gone"), Spec: v1alpha1.RunnerScaleSetSpec{PoolRef: v1alpha1.LocalObjectReference{Name: "gone"}, PoolUID: "ci-gone"}}
 		set.Status.ObservedGeneration = 1
 		fails(&set.Status.Conditions, v1alpha1.DrainingReason, "deleted at 2026-07-06T11:58:00Z; 2 runners finish their jobs, 1 without")
 		s.ScaleSets = append(s.ScaleSets, set)
@@ -544,6 +545,19 @@ func constants(t *testing.T, file, suffix string) map[string]string {
 	return found
 }
 
+// The page about conditions has each of a pool's, with the status that reports a problem.
+func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
+	page, err := os.ReadFile("../../docs/spec/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conditionsOfPools {
+		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.amiss); !strings.Contains(string(page), row) {
+			t.Errorf("docs/spec/conditions.md has no row %q", row)
+		}
+	}
+}
+
 func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 	reasons := constants(t, "conditions.go", "Reason")
 	known := map[string]bool{string(v1alpha1.RunnerFinished): true, string(v1alpha1.RunnerFailed): true}
@@ -553,7 +567,7 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 		switch {
 		case row.Title == reason:
 			t.Errorf("the catalog has no row of the reason %s (%s)", reason, name)
-		case reason != v1alpha1.SucceededReason && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
+		case !catalog.IsFine(reason) && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
 			t.Errorf("the reason %s has the row %+v", reason, row)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	poolKind          = "RunnerPool"
 	sourceKind        = "PoolSource"
 	connectionKind    = "GitHubConnection"
-	scaleSetKind      = "ScaleSet"
+	scaleSetKind      = "RunnerScaleSet"
 	runnerKind        = "Runner"
 	policyKind        = "RunnerPolicy"
 	clusterPolicyKind = "ClusterRunnerPolicy"

@@ -17,11 +17,11 @@ type view struct {
 	*Snapshot
 	connections map[string]*v1alpha1.GitHubConnection
 	pools       map[string]*v1alpha1.RunnerPool
-	sets        map[string]*v1alpha1.ScaleSet
+	sets        map[string]*v1alpha1.RunnerScaleSet
 }
 
 func viewOf(s *Snapshot) view {
-	v := view{Snapshot: s, connections: map[string]*v1alpha1.GitHubConnection{}, pools: map[string]*v1alpha1.RunnerPool{}, sets: map[string]*v1alpha1.ScaleSet{}}
+	v := view{Snapshot: s, connections: map[string]*v1alpha1.GitHubConnection{}, pools: map[string]*v1alpha1.RunnerPool{}, sets: map[string]*v1alpha1.RunnerScaleSet{}}
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		v.connections[c.Namespace+"/"+c.Name] = c
@@ -40,7 +40,7 @@ func viewOf(s *Snapshot) view {
 func nameOf(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Name }
 
 // setOf finds the scale set of a pool; nil if it has none.
-func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.ScaleSet {
+func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	if set := v.sets[nameOf(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
 		return set
 	}
@@ -67,7 +67,7 @@ func (v view) isLeft(r *v1alpha1.Runner) bool {
 }
 
 // poolOf finds the pool of a scale set; nil if that is gone.
-func (v view) poolOf(set *v1alpha1.ScaleSet) *v1alpha1.RunnerPool {
+func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
 	if p := v.pools[set.Namespace+"/"+set.Spec.PoolRef.Name]; p != nil && string(p.UID) == set.Spec.PoolUID {
 		return p
 	}

@@ -15,6 +15,6 @@ import data.corral.library.pause
 #  code: CORRAL-PAUSE-001
 #  family: pause
 limit contains object.union(pause.end, {"field": field, "atMost": 0, "reason": pause.reason}) if {
-	not data.library.pause.updatesOnly
+	object.get(data.library.pause, "scope", "Everything") == "Everything"
 	some field in ["max", "min", "idle"]
 }

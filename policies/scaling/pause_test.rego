@@ -23,6 +23,6 @@ test_for_a_time if {
 	limit({"reason": "x", "until": "2026-05-04T10:00:00Z"}) == set()
 }
 
-test_updates_only if limit({"reason": "x", "updatesOnly": true}) == set()
+test_updates_only if limit({"reason": "x", "scope": "Updates"}) == set()
 
 test_off if count(scaling.limit) == 0 with input as {"now": now} with data.library as {}

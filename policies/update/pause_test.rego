@@ -11,7 +11,7 @@ rollout(pause) := found if found := update.rollout with input as {"now": now} wi
 
 test_paused if {
 	rollout({"reason": "incident 42"}) == {{"hold": true, "reason": "paused: incident 42"}}
-	rollout({"reason": "incident 42", "updatesOnly": true}) == {{"hold": true, "reason": "paused: incident 42"}}
+	rollout({"reason": "incident 42", "scope": "Updates"}) == {{"hold": true, "reason": "paused: incident 42"}}
 }
 
 test_for_a_time if {

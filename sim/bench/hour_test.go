@@ -144,7 +144,7 @@ func connectionReconciler(t *testing.T, known *github.Connections, network http.
 		builder.WithIndex(i.Object, i.Field, i.Values)
 	}
 	cluster := builder.WithStatusSubresource(
-		&v1alpha1.GitHubConnection{}, &v1alpha1.ScaleSet{}, &v1alpha1.RunnerPool{},
+		&v1alpha1.GitHubConnection{}, &v1alpha1.RunnerScaleSet{}, &v1alpha1.RunnerPool{},
 	).WithObjects(
 		&v1alpha1.GitHubConnection{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "uid", Generation: 1},

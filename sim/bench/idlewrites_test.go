@@ -156,10 +156,10 @@ func (o *office) work(r reconcile.Reconciler, sources ...source.Source) {
 }
 
 // wrote counts a write, and tells the scale sets' and the pools' controllers of one of a
-// ScaleSet: its name is its pool's.
+// RunnerScaleSet: its name is its pool's.
 func (o *office) wrote(obj client.Object, err error) error {
 	o.writes.Add(1)
-	if _, ok := obj.(*v1alpha1.ScaleSet); ok && err == nil {
+	if _, ok := obj.(*v1alpha1.RunnerScaleSet); ok && err == nil {
 		for _, q := range o.queues[1:] {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 		}
@@ -205,7 +205,7 @@ func (o *office) addPool(name string) {
 	}
 	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)}
 	o.queues[2].Add(request)
-	o.queues[1].AddAfter(request, time.Second) // the pool has applied its ScaleSet by then
+	o.queues[1].AddAfter(request, time.Second) // the pool has applied its RunnerScaleSet by then
 }
 
 func (o *office) checkListening(pools int) {

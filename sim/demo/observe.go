@@ -112,7 +112,7 @@ func (d *demo) refused(ctx context.Context, commit, reason string) (string, erro
 func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	lists := []client.ObjectList{
-		&v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{},
+		&v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{},
 		&corev1.PodList{}, &corev1.SecretList{}, &appsv1.ControllerRevisionList{},
 	}
 	ours := []string{credentialsName, hookSecretName}

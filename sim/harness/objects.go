@@ -92,7 +92,7 @@ func AllDone(t *testing.T, github *githubsim.Running, ids []string) {
 
 // Left lists what Corral made in a namespace.
 func (w *World) Left(ctx context.Context, namespace string) error {
-	for _, list := range []client.ObjectList{&v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}} {
+	for _, list := range []client.ObjectList{&v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}} {
 		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return err
 		}

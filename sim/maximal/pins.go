@@ -85,7 +85,7 @@ func oneOf(pins map[string]Pin, list string, choices, all []string) {
 // poolPins are the fields of a pool that must keep a meaning. It asks for no runners by itself: those would be the cluster's load, not Corral's.
 func poolPins(kind int) map[string]Pin {
 	pins := map[string]Pin{
-		"spec.suspend": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut,
+		"spec.stopPolicy": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut,
 		"spec.scaleSetName": leftOut, "spec.runnerGroup": leftOut, "spec.trust": leftOut, "spec.connectionRef": leftOut,
 		"spec.scale.min": constant(int64(0)), "spec.scale.idle": constant(int64(0)), "spec.scale.idlePercentOfBusy": leftOut,
 		"spec.scale.schedules[].scale.min": constant(int64(0)), "spec.scale.schedules[].scale.idle": constant(int64(0)),
@@ -118,7 +118,7 @@ func poolPins(kind int) map[string]Pin {
 
 // connectionPins leave out what another connection could not be used with.
 var connectionPins = map[string]Pin{
-	"spec.mountRef": leftOut, "spec.ca": leftOut, "spec.suspend": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
+	"spec.mountRef": leftOut, "spec.ca": leftOut, "spec.verification": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
 	"spec.allowedNamespaces[]": func(item int, share float64) any {
 		return fmt.Sprintf("%s%d", strings.Repeat("a", max(1, int(share*60))), item)
 	},

@@ -219,7 +219,7 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	first := s.addJobs("linux", 1, time.Millisecond)
 	s.allDone(first)
 	next := s.nextRunner(first[0])
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(t, w.Client.Get(t.Context(), key(s.namespace, other.Name), set))
 	github, err := scaleset.NewClient(github.Credentials{ConfigURL: s.github.ConfigURL(s.namespace), Token: s.token}, github.Options{})
 	must(t, err)

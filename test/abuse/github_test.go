@@ -51,8 +51,8 @@ func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	s.Helper()
 	must(s.T, w.Client.Delete(s.Context(), pool))
 	eventually(s.T, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.ScaleSet{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the ScaleSet is left: %w", err)
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.RunnerScaleSet{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the RunnerScaleSet is left: %w", err)
 		}
 		if left, err := s.runners(ctx, pool.Name); err != nil || len(left) > 0 {
 			return fmt.Errorf("%d runners are left: %w", len(left), err)
@@ -497,7 +497,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 // setID is the id of the pool's scale set on GitHub.
 func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 	s.Helper()
-	set := &v1alpha1.ScaleSet{}
+	set := &v1alpha1.RunnerScaleSet{}
 	must(s.T, w.Client.Get(s.Context(), client.ObjectKeyFromObject(pool), set))
 	return int(set.Status.ID)
 }

@@ -21,7 +21,7 @@ import (
 // kinds and whether they can be suspended.
 var kinds = map[string]bool{
 	"PoolSource": true, "GitHubConnection": true, "RunnerPool": true,
-	"RunnerPolicy": false, "ClusterRunnerPolicy": false, "Runner": false, "ScaleSet": false,
+	"RunnerPolicy": false, "ClusterRunnerPolicy": false, "Runner": false, "RunnerScaleSet": false,
 }
 
 func groupKind(kind string) schema.GroupKind {
@@ -105,14 +105,14 @@ func TestHealthFollowsConditions(t *testing.T) {
 		"an empty status":                  {kind: "RunnerPool", status: map[string]any{}, want: argocd.Health{Status: "Progressing", Message: "Waiting for the controller"}},
 		"never looked at":                  {kind: "PoolSource", status: map[string]any{"observedGeneration": int64(-1)}, want: argocd.Health{Status: "Progressing", Message: "Waiting for the controller"}},
 		"an older generation":              {kind: "RunnerPool", status: map[string]any{"observedGeneration": int64(0), "conditions": []any{stalled}}, want: argocd.Health{Status: "Progressing", Message: "Waiting for the controller"}},
-		"no conditions":                    {kind: "ScaleSet", status: map[string]any{"observedGeneration": int64(1)}, want: argocd.Health{Status: "Progressing", Message: "Waiting for the controller"}},
+		"no conditions":                    {kind: "RunnerScaleSet", status: map[string]any{"observedGeneration": int64(1)}, want: argocd.Health{Status: "Progressing", Message: "Waiting for the controller"}},
 		"ready":                            {kind: "RunnerPool", status: status("True", "Succeeded"), want: argocd.Health{Status: "Healthy", Message: "why"}},
 		"an update holds up no sync":       {kind: "RunnerPool", status: status("True", "Succeeded", updating), want: argocd.Health{Status: "Healthy", Message: "why; update: held until Monday"}},
 		"stalled":                          {kind: "RunnerPool", status: status("Unknown", "Progressing", stalled), want: argocd.Health{Status: "Degraded", Message: "no retry"}},
-		"stalled and suspended":            {kind: "RunnerPool", spec: map[string]any{"suspend": true}, status: status("False", "Suspended", stalled), want: argocd.Health{Status: "Suspended", Message: "why"}},
+		"stalled and suspended":            {kind: "RunnerPool", spec: map[string]any{"stopPolicy": "Drain"}, status: status("False", "Suspended", stalled), want: argocd.Health{Status: "Suspended", Message: "why"}},
 		"the connection isn't there yet":   {kind: "RunnerPool", status: status("False", "ConnectionNotReady"), want: argocd.Health{Status: "Progressing", Message: "why"}},
 		"policies were never asked":        {kind: "RunnerPool", status: status("False", "PolicyPending"), want: argocd.Health{Status: "Progressing", Message: "why"}},
-		"a session of ours expires":        {kind: "ScaleSet", status: status("False", "SessionRefused"), want: argocd.Health{Status: "Progressing", Message: "why"}},
+		"a session of ours expires":        {kind: "RunnerScaleSet", status: status("False", "SessionRefused"), want: argocd.Health{Status: "Progressing", Message: "why"}},
 		"policies can't be asked":          {kind: "RunnerPool", status: status("False", "PolicyFailed"), want: argocd.Health{Status: "Degraded", Message: "why"}},
 		"runners fail":                     {kind: "RunnerPool", status: status("False", "RunnersFailing"), want: argocd.Health{Status: "Degraded", Message: "why"}},
 		"GitHub is away":                   {kind: "GitHubConnection", status: status("False", "GitHubUnavailable"), want: argocd.Health{Status: "Degraded", Message: "why"}},

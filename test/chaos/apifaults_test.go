@@ -21,7 +21,7 @@ const (
 )
 
 // written are the resources that the controller writes.
-var written = []string{"runners", "pods", "secrets", "scalesets"}
+var written = []string{"runners", "pods", "secrets", "runnerscalesets"}
 
 // apiFault disturbs requests to the API server, or watches, for a while.
 func (p *planner) apiFault() {

@@ -181,7 +181,7 @@ func (s *storm) stayed() {
 func (s *storm) nothingLeft(ctx context.Context) error {
 	var errs []error
 	for kind, list := range map[string]client.ObjectList{
-		"Runner": &v1alpha1.RunnerList{}, "ScaleSet": &v1alpha1.ScaleSetList{}, "Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
+		"Runner": &v1alpha1.RunnerList{}, "RunnerScaleSet": &v1alpha1.RunnerScaleSetList{}, "Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
 		"PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "ControllerRevision": &appsv1.ControllerRevisionList{},
 		"PodDisruptionBudget": &policyv1.PodDisruptionBudgetList{},
 	} {

@@ -238,7 +238,7 @@ func (b *bed) allSucceeded(organization string) error {
 // nothingLeft complains about what should be gone with a namespace's pool.
 func (b *bed) nothingLeft(ctx context.Context, namespace string) error {
 	for _, list := range []client.ObjectList{
-		&v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}, &corev1.PodList{}, &corev1.PersistentVolumeClaimList{},
+		&v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}, &corev1.PodList{}, &corev1.PersistentVolumeClaimList{},
 	} {
 		if err := b.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return err

@@ -242,7 +242,7 @@ func (r *Recorder) corral(ctx context.Context, args ...string) string {
 }
 
 // resources are the kinds of Corral in a namespace, by their names in URLs.
-var resources = []string{"githubconnections", "poolsources", "runnerpolicies", "runnerpools", "runners", "scalesets"}
+var resources = []string{"githubconnections", "poolsources", "runnerpolicies", "runnerpools", "runners", "runnerscalesets"}
 
 // columns are what kubectl get -o wide shows.
 func (r *Recorder) columns(ctx context.Context) (string, error) {
@@ -313,11 +313,21 @@ func (r *Recorder) columnsOf(table *metav1.Table) string {
 	return out.String()
 }
 
-// conditions of all objects.
+// quiet conditions are on every pool. They are recorded only with the status that reports a problem.
+var quiet = map[string]metav1.ConditionStatus{
+	v1alpha1.SaturatedCondition: metav1.ConditionTrue, v1alpha1.DrainableCondition: metav1.ConditionFalse, v1alpha1.RunnerVersionCondition: metav1.ConditionFalse,
+}
+
+func isQuiet(c metav1.Condition) bool {
+	problem, ok := quiet[c.Type]
+	return ok && c.Status != problem
+}
+
+// conditions of all objects except for quiet ones.
 func (r *Recorder) conditions(ctx context.Context) (map[string][]string, error) {
 	all := map[string][]string{}
 	for _, list := range []client.ObjectList{
-		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{},
+		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{},
 	} {
 		if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 			return nil, err
@@ -329,7 +339,9 @@ func (r *Recorder) conditions(ctx context.Context) (map[string][]string, error) 
 			}
 			lines := []string{}
 			for _, c := range slices.SortedFunc(slices.Values(o.GetConditions()), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }) {
-				lines = append(lines, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+				if !isQuiet(c) {
+					lines = append(lines, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+				}
 			}
 			all[strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")+" "+o.GetName()] = lines
 			return nil
@@ -429,7 +441,7 @@ func readLine(fields map[string]any) (about, said string) {
 		about = fmt.Sprintf("%s %s", kind, fields["name"])
 		delete(fields, kind)
 	} else if set, ok := fields["scaleSet"].(map[string]any); ok { // of its session
-		about = fmt.Sprintf("ScaleSet %s", set["name"])
+		about = fmt.Sprintf("RunnerScaleSet %s", set["name"])
 		delete(fields, "scaleSet")
 	}
 	if runner, ok := fields["runner"]; ok { // which is one of many

@@ -179,7 +179,7 @@ func (f *fleet) leaves(p *pool) []leaf {
 	add("spec.labels", p.labels, `spec: labels: ["%s"]`, strings.Join(p.labels, `", "`))
 	set(p.group != "default", "spec.runnerGroup", p.group, "spec: runnerGroup: ")
 	set(p.rest, "spec.registration", "REST", "spec: registration: ")
-	set(p.suspended, "spec.suspend", true, "spec: suspend: ")
+	set(p.suspended, "spec.stopPolicy", "Drain", "spec: stopPolicy: ")
 	set(p.scale.Min > 0 || p.table, "spec.scale.min", p.scale.Min, "spec: scale: min: ")
 	if set(p.scale.Max != unbounded, "spec.scale.max", p.scale.Max, "spec: scale: max: "); f.broken == p.id {
 		all[len(all)-1].line = `spec: scale: max: "many"`

@@ -237,7 +237,7 @@ var classes = []struct {
 	paths []string
 }{
 	{"Replaced", []string{"metadata.name", "metadata.namespace", "spec.connectionRef", "spec.registration"}},
-	{"ReroutesJobs", []string{"spec.labels", "spec.runnerGroup", "spec.suspend"}},
+	{"ReroutesJobs", []string{"spec.labels", "spec.runnerGroup", "spec.stopPolicy"}},
 	{"ReplacesRunners", []string{"spec.template"}},
 	{"Limits", []string{"spec.scale"}},
 	{"Settings", []string{""}},

@@ -61,7 +61,7 @@ func observe(t *testing.T, namespace string) *observer {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	t.Cleanup(func() { cancel(); all.Wait() })
-	for _, kind := range []string{"PoolSource", "GitHubConnection", "RunnerPool", "RunnerPolicy", "ClusterRunnerPolicy", "Runner", "ScaleSet"} {
+	for _, kind := range []string{"PoolSource", "GitHubConnection", "RunnerPool", "RunnerPolicy", "ClusterRunnerPolicy", "Runner", "RunnerScaleSet"} {
 		gvk := v1alpha1.GroupVersion.WithKind(kind)
 		script, err := argocd.Script(gvk.GroupKind())
 		must(t, err)
@@ -175,9 +175,9 @@ func argoHealth(namespace string) []wanted {
 		{"progressing", "ClusterRunnerPolicy", namespace + "-guard", "Progressing", "Waiting for the controller"},
 		{"healthy", "ClusterRunnerPolicy", namespace + "-guard", "Healthy", ""},
 		{"degraded", "ClusterRunnerPolicy", namespace + "-broken", "Degraded", "broken.rego:"},
-		{"progressing", "ScaleSet", "linux", "Progressing", ""},
-		{"healthy", "ScaleSet", "linux", "Healthy", "listening"},
-		{"degraded-group", "ScaleSet", "nogroup", "Degraded", "group"},
+		{"progressing", "RunnerScaleSet", "linux", "Progressing", ""},
+		{"healthy", "RunnerScaleSet", "linux", "Healthy", "listening"},
+		{"degraded-group", "RunnerScaleSet", "nogroup", "Degraded", "group"},
 		{"progressing", "Runner", "linux-", "Progressing", ""},
 		{"healthy-idle", "Runner", "warm-", "Healthy", "Idle, "},
 		{"healthy-busy", "Runner", "linux-", "Healthy", namespace + "-org/app"},
@@ -218,9 +218,9 @@ func (w *story) argoSync(t *testing.T, namespace string) []*unstructured.Unstruc
 // argoTroubles makes objects in every other state.
 func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	t.Helper()
-	connection := func(name, secret string, suspend bool) *v1alpha1.GitHubConnection {
+	connection := func(name, secret string, verification v1alpha1.VerificationState) *v1alpha1.GitHubConnection {
 		return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.GitHubConnectionSpec{
-			URL: w.GitHub.ConfigURL(namespace + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: secret}, Suspend: suspend,
+			URL: w.GitHub.ConfigURL(namespace + "-org"), SecretRef: &v1alpha1.LocalObjectReference{Name: secret}, Verification: verification,
 		}}
 	}
 	wrong := w.CredentialsSecret(namespace, "wrong")
@@ -236,8 +236,8 @@ func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	brokenGuard.Spec.Modules, brokenGuard.Spec.Namespaces = broken, []string{namespace + "-nobody"}
 	t.Cleanup(w.Node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Namespace: namespace, Labels: map[string]string{v1alpha1.PoolLabel: "crash"}}))
 	for _, object := range []client.Object{
-		wrong, connection("idle", "github", true), connection("refused", "wrong", false), connection("missing", "nowhere", false),
-		newPool(namespace, "parked", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Suspend = true }),
+		wrong, connection("idle", "github", v1alpha1.VerificationPaused), connection("refused", "wrong", ""), connection("missing", "nowhere", ""),
+		newPool(namespace, "parked", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy = v1alpha1.StopDrain }),
 		newPool(namespace, "nogroup", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "nobody's" }),
 		newPool(namespace, "crash", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) }),
 		newPool(namespace, "early", "later"),
@@ -318,7 +318,7 @@ func checkTree(t *testing.T, namespace string) {
 	t.Helper()
 	seen := map[string]int{}
 	for _, gvk := range []schema.GroupVersionKind{
-		v1alpha1.GroupVersion.WithKind("Runner"), v1alpha1.GroupVersion.WithKind("ScaleSet"), {Version: "v1", Kind: "Secret"},
+		v1alpha1.GroupVersion.WithKind("Runner"), v1alpha1.GroupVersion.WithKind("RunnerScaleSet"), {Version: "v1", Kind: "Secret"},
 		{Version: "v1", Kind: "ConfigMap"}, {Group: "apps", Version: "v1", Kind: "ControllerRevision"}, {Version: "v1", Kind: "Pod"},
 	} {
 		list := &unstructured.UnstructuredList{}
@@ -338,7 +338,7 @@ func checkTree(t *testing.T, namespace string) {
 			seen[owner.Kind+" "+gvk.Kind]++
 		}
 	}
-	for _, want := range []string{"RunnerPool Runner", "RunnerPool ScaleSet", "RunnerPool ControllerRevision", "RunnerPool ConfigMap", "Runner Secret", "Runner Pod"} {
+	for _, want := range []string{"RunnerPool Runner", "RunnerPool RunnerScaleSet", "RunnerPool ControllerRevision", "RunnerPool ConfigMap", "Runner Secret", "Runner Pod"} {
 		if seen[want] == 0 {
 			t.Errorf("no %s in the tree: %v", want, seen)
 		}

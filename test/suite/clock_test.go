@@ -302,7 +302,7 @@ func TestCredentialsThatAreReplacedWhileNobodyLeads(t *testing.T) {
 func (w *story) sessionOf(t *testing.T, namespace string) (id string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
-		set := &v1alpha1.ScaleSet{}
+		set := &v1alpha1.RunnerScaleSet{}
 		if err := w.Client.Get(ctx, key(namespace, "linux"), set); err != nil {
 			return err
 		}

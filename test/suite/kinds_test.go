@@ -199,7 +199,7 @@ func (k *kindStory) begin() {
 func (k *kindStory) checkMetadata() {
 	k.t.Helper()
 	for name, list := range map[string]client.ObjectList{
-		"Runner": &v1alpha1.RunnerList{}, "ScaleSet": &v1alpha1.ScaleSetList{}, "Secret": &corev1.SecretList{}, "Pod": &corev1.PodList{},
+		"Runner": &v1alpha1.RunnerList{}, "RunnerScaleSet": &v1alpha1.RunnerScaleSetList{}, "Secret": &corev1.SecretList{}, "Pod": &corev1.PodList{},
 		"ControllerRevision": &appsv1.ControllerRevisionList{},
 	} {
 		found := 0

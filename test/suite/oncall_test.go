@@ -340,7 +340,7 @@ func aGitHubThatAnswers500(s *situation) {
 	s.Look("GitHub answers 500", s.away(p), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
 	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500}) // until somebody listens to what becomes of the job
-	eventually(s.t, s.ready(&v1alpha1.ScaleSet{ObjectMeta: p.ObjectMeta}))
+	eventually(s.t, s.ready(&v1alpha1.RunnerScaleSet{ObjectMeta: p.ObjectMeta}))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
 	s.ends()
@@ -386,12 +386,12 @@ func aFullPool(s *situation) {
 func aSuspendedPool(s *situation) {
 	s.begin()
 	p := s.listening()
-	s.patch(p, `{"spec":{"suspend":true}}`)
+	s.patch(p, `{"spec":{"stopPolicy":"Drain"}}`)
 	eventually(s.t, s.says(p, v1alpha1.SuspendedReason))
 	s.announced(0)
 	ids := s.jobs(1, brief)
 	s.Look("the pool is suspended", s.says(p, v1alpha1.SuspendedReason), "pool/linux", s.job(0))
-	s.patch(p, `{"spec":{"suspend":false}}`)
+	s.patch(p, `{"spec":{"stopPolicy":"None"}}`)
 	s.w.allDone(s.t, ids)
 	s.ends()
 }

@@ -44,7 +44,7 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	address := w.listen(t)
 	d := w.newDemandWorld(t, namespace, address)
 	must(t, w.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}, StringData: map[string]string{"username": "corral", "password": "wrong"}}))
-	d.connection(`{"proxy":{"https":{"url":"` + proxy + `","secretRef":{"name":"proxy"}},"runners":true}}`)
+	d.connection(`{"proxy":{"https":{"url":"` + proxy + `","secretRef":{"name":"proxy"}},"scope":"ControllerAndRunners"}}`)
 	d.says("Secret proxy has no key address, or another than the proxy: set it to " + proxy)
 	secret := func(key, value string) {
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{%q:%q}}`, key, value))
@@ -58,7 +58,7 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	d.says("spec.ca.configMapRef: ca isn't there")
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	must(t, w.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ca"}, Data: map[string]string{"ca.crt": certificate}}))
-	d.connection(`{"suspend":false}`)
+	d.connection(`{"verification":"Active"}`)
 	d.says("; without RunnerReleases: ")
 
 	d.example("webhooks", "max: 50", "max: 4")

@@ -81,7 +81,7 @@ func TestAControllerRestartedInPlaceGoesOnWithItsSession(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), newPool("again", "linux", "acme")))
 	session := func() (id string) {
 		eventually(t, func(ctx context.Context) error {
-			set := &v1alpha1.ScaleSet{}
+			set := &v1alpha1.RunnerScaleSet{}
 			if err := w.Client.Get(ctx, key("again", "linux"), set); err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func settled(ctx context.Context, namespace string, busy, idle int) ([]string, e
 // wipe removes the status of everything, as a restore from a backup does.
 func wipe(t *testing.T, namespace string) {
 	t.Helper()
-	lists := []client.ObjectList{&v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.ScaleSetList{}}
+	lists := []client.ObjectList{&v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}}
 	for _, list := range lists {
 		must(t, shared.Client.List(t.Context(), list, client.InNamespace(namespace)))
 		must(t, eachItem(list, func(obj kube.Object) error {

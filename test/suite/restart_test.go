@@ -54,7 +54,7 @@ func (s *settledWorld) begin(args ...string) {
 // each does something with each object of ours.
 func (s *settledWorld) each(ctx context.Context, do func(kind string, o kube.Object) error) error {
 	for _, list := range []client.ObjectList{
-		&v1alpha1.PoolSourceList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.ScaleSetList{}, &v1alpha1.RunnerList{},
+		&v1alpha1.PoolSourceList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerScaleSetList{}, &v1alpha1.RunnerList{},
 	} {
 		if err := s.w.Client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
 			return err
@@ -276,7 +276,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		if text := s.w.Corral(t, "explain", "pool/full", "-n", s.namespace); !strings.HasPrefix(text, "RunnerPool restart/full is gone: deleted at ") || !strings.Contains(text, "; 1 runner finishes its job\n") {
 			return fmt.Errorf("explain says %s", text)
 		}
-		set := &v1alpha1.ScaleSet{}
+		set := &v1alpha1.RunnerScaleSet{}
 		if err := s.w.Client.Get(t.Context(), key(s.namespace, "full"), set); err != nil || conditions.GetReason(set, v1alpha1.ReadyCondition) != v1alpha1.DrainingReason {
 			return fmt.Errorf("%w: %+v", err, set.Status.Conditions)
 		}

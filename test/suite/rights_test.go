@@ -28,7 +28,7 @@ func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T)
 	until := func(connection string) {
 		t.Helper()
 		eventually(t, func(ctx context.Context) error {
-			set := &v1alpha1.ScaleSet{}
+			set := &v1alpha1.RunnerScaleSet{}
 			if err := w.Client.Get(ctx, key("rights", "linux"), set); err != nil {
 				return err
 			}

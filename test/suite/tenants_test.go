@@ -381,7 +381,7 @@ func pushForeignConnection(t *testing.T, p *platform, _ *tenant) {
 	if strings.ReplaceAll(there, "tenants/main", "X") != strings.ReplaceAll(notThere, "tenants/absent", "X") {
 		t.Errorf("what is there is told from what isn't:\n%s\n%s", there, notThere)
 	}
-	absent(t, &v1alpha1.ScaleSet{}, key(own.namespace, "base"))
+	absent(t, &v1alpha1.RunnerScaleSet{}, key(own.namespace, "base"))
 }
 
 // A server that answers nobody is named by as many sources as there are workers. Others are served meanwhile.
@@ -561,17 +561,17 @@ func TestATenantWithEditRights(t *testing.T) {
 		unready(t, key(namespace, "poses"), &v1alpha1.PoolSource{}, v1alpha1.InvalidSpecReason, "spec.serviceAccountName")
 	})
 	t.Run("a forged record can't speak for another's pool", func(t *testing.T) {
-		must(t, mallory.Create(t.Context(), &v1alpha1.ScaleSet{
+		must(t, mallory.Create(t.Context(), &v1alpha1.RunnerScaleSet{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged", Finalizers: []string{v1alpha1.ScaleSetFinalizer}},
-			Spec: v1alpha1.ScaleSetSpec{
+			Spec: v1alpha1.RunnerScaleSetSpec{
 				PoolRef: v1alpha1.LocalObjectReference{Name: "forged"}, PoolUID: string(victim.UID), ConnectionRef: connection,
 				Name: "linux", RunnerGroup: "default", Labels: []string{"stolen"},
 			},
 		}))
-		unready(t, key(namespace, "forged"), &v1alpha1.ScaleSet{}, v1alpha1.InvalidSpecReason, "another namespace")
-		must(t, mallory.Delete(t.Context(), &v1alpha1.ScaleSet{ObjectMeta: object("forged")}))
+		unready(t, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}, v1alpha1.InvalidSpecReason, "another namespace")
+		must(t, mallory.Delete(t.Context(), &v1alpha1.RunnerScaleSet{ObjectMeta: object("forged")}))
 		eventually(t, func(ctx context.Context) error {
-			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.ScaleSet{}); !apierrors.IsNotFound(err) {
+			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", err)
 			}
 			return nil

@@ -34,7 +34,7 @@ var poisons = []struct {
 	{"library: {resources: {maxPerPod: {cpu: '1e1.5'}}}", &v1alpha1.RunnerPolicy{}, "spec.library.resources.maxPerPod.cpu: "},
 	{"namespaces: [poisoned], library: {pause: {reason: x, until: '2026-12-20t00:00:00z'}}", &v1alpha1.ClusterRunnerPolicy{}, "spec.library.pause.until: "},
 	{"poolRef: {name: linux}, connectionRef: {name: acme}, revision: linux-1, scaleSetID: five", &v1alpha1.Runner{}, "spec.scaleSetID: "},
-	{"poolRef: {name: linux}, connectionRef: {name: acme}, poolUID: x, name: linux, runnerGroup: default, labels: [5]", &v1alpha1.ScaleSet{}, "spec.labels[0]: "},
+	{"poolRef: {name: linux}, connectionRef: {name: acme}, poolUID: x, name: linux, runnerGroup: default, labels: [5]", &v1alpha1.RunnerScaleSet{}, "spec.labels[0]: "},
 }
 
 // loosen has the API server take anything for our kinds, as if there had been no rules yet, until what it returns is called,

@@ -210,7 +210,7 @@ var troubles = map[string]trouble{
 	"suspended": {
 		begin: func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
 		worsen: func(s *fixture) { // then jobs wait on purpose
-			s.patch(s.pool("linux"), `{"spec":{"suspend":true}}`)
+			s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"Drain"}}`)
 			must(s.T, s.github.WaitUntil(s.Context(), func() bool {
 				return slices.ContainsFunc(s.github.Report().ScaleSets, func(set githubsim.ScaleSetReport) bool {
 					return set.Scope == "orgs/"+s.namespace+"-org" && set.Capacity == 0
@@ -218,7 +218,7 @@ var troubles = map[string]trouble{
 			}))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"suspend":false}}`) },
+		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
 		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a look at the scale set within five minutes
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},

@@ -16,7 +16,7 @@ local ready, stalled = condition("Ready"), condition("Stalled")
 if obj.status == nil or (obj.status.observedGeneration or -1) ~= obj.metadata.generation then
   return health("Progressing", "Waiting for the controller")
 end
-if obj.spec.suspend then
+if obj.spec.verification == "Paused" then
   return health("Suspended", ready.message or "Suspended")
 end
 if stalled.status == "True" then

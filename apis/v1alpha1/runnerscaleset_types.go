@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ScaleSetSpec is what the pool wants to exist on GitHub, with all that deleting it needs.
-type ScaleSetSpec struct {
+// RunnerScaleSetSpec is what the pool wants to exist on GitHub, with all that deleting it needs.
+type RunnerScaleSetSpec struct {
 	// poolRef names the RunnerPool.
 	// +required
 	PoolRef LocalObjectReference `json:"poolRef"`
@@ -35,8 +35,8 @@ type ScaleSetSpec struct {
 	Labels []string `json:"labels"`
 }
 
-// ScaleSetStatus is what exists on GitHub.
-type ScaleSetStatus struct {
+// RunnerScaleSetStatus is what exists on GitHub.
+type RunnerScaleSetStatus struct {
 	// observedGeneration is the last generation acted on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -74,7 +74,7 @@ type ScaleSetStatus struct {
 	SessionID string `json:"sessionID,omitempty"`
 }
 
-// ScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.
+// RunnerScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rss,categories=corral
@@ -85,35 +85,39 @@ type ScaleSetStatus struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-type ScaleSet struct {
+type RunnerScaleSet struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +required
-	Spec ScaleSetSpec `json:"spec"`
+	Spec RunnerScaleSetSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status ScaleSetStatus `json:"status,omitempty"`
+	Status RunnerScaleSetStatus `json:"status,omitempty"`
 	Unread `json:"-"`
 }
 
 // GetConditions returns the status conditions.
-func (s *ScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditions }
+func (s *RunnerScaleSet) GetConditions() []metav1.Condition { return s.Status.Conditions }
 
 // Causes returns the list of causes in its status.
-func (s *ScaleSet) Causes() *[]Cause { return &s.Status.Causes }
+func (s *RunnerScaleSet) Causes() *[]Cause { return &s.Status.Causes }
 
 // SetConditions replaces the status conditions.
-func (s *ScaleSet) SetConditions(conditions []metav1.Condition) { s.Status.Conditions = conditions }
+func (s *RunnerScaleSet) SetConditions(conditions []metav1.Condition) {
+	s.Status.Conditions = conditions
+}
 
 // SetObservedGeneration records the generation that was acted on.
-func (s *ScaleSet) SetObservedGeneration(generation int64) { s.Status.ObservedGeneration = generation }
+func (s *RunnerScaleSet) SetObservedGeneration(generation int64) {
+	s.Status.ObservedGeneration = generation
+}
 
-// ScaleSetList is a list of ScaleSets.
+// RunnerScaleSetList is a list of RunnerScaleSets.
 // +kubebuilder:object:root=true
-type ScaleSetList struct {
+type RunnerScaleSetList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []ScaleSet `json:"items"`
+	Items           []RunnerScaleSet `json:"items"`
 }
