@@ -75,26 +75,26 @@ func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
 		unknown string
 	}{
 		"nothing":                  {options: githubsim.Options{Releases: releases}},
-		"an Enterprise Server":     {options: githubsim.Options{Mode: githubsim.Acquire}, lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}},
+		"an Enterprise Server":     {options: githubsim.Options{Mode: githubsim.Acquire}, lacks: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}},
 		"a repository has no list": {path: "acme/app", options: githubsim.Options{Releases: releases}},
-		"before several labels":    {options: githubsim.Options{Releases: releases, ServerVersion: "3.20.4"}, lacks: map[string]string{v1alpha1.LackSeveralLabels: oneLabel}},
+		"before several labels":    {options: githubsim.Options{Releases: releases, ServerVersion: "3.20.4"}, lacks: map[string]string{v1alpha1.FeatureSeveralLabels: oneLabel}},
 		"with several labels":      {options: githubsim.Options{Releases: releases, ServerVersion: "3.21.0"}},
 		"a version of other form":  {options: githubsim.Options{Releases: releases, ServerVersion: "nightly"}},
-		"before scale sets":        {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 404}, lacks: map[string]string{v1alpha1.LackScaleSets: noService}},
+		"before scale sets":        {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 404}, lacks: map[string]string{v1alpha1.FeatureScaleSets: noService}},
 		"the service is away":      {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503}, unknown: `looking for scale set "corral": GitHub answered 503`},
 		"the service doesn't answer": {options: githubsim.Options{}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Hang: true},
-			lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}, unknown: `looking for scale set "corral": no answer in time`},
+			lacks: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}, unknown: `looking for scale set "corral": no answer in time`},
 		// GitHub's replicas refuse a token that is seconds old.
 		"the exchange is refused":   {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 404}, unknown: `looking for scale set "corral": GitHub answered 404`},
-		"releases aren't shown":     {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 404, Body: `{"message":"Not Found"}`}, lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}},
+		"releases aren't shown":     {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 404, Body: `{"message":"Not Found"}`}, lacks: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}},
 		"releases aren't answered":  {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 502}, unknown: "listing the releases of the runner: GitHub answered 502"},
 		"a limit isn't a lack":      {options: githubsim.Options{Releases: releases}, fault: githubsim.SecondaryLimit(githubsim.EndpointReleases, time.Minute), unknown: "listing the releases of the runner: GitHub answered 403: You have exceeded a secondary rate limit. Please wait a few minutes before you try again."},
-		"groups aren't shown":       {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 403}, lacks: map[string]string{v1alpha1.LackRunnerGroups: noGroups}},
+		"groups aren't shown":       {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 403}, lacks: map[string]string{v1alpha1.FeatureRunnerGroups: noGroups}},
 		"groups that make no sense": {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 422}, unknown: "listing runner groups: GitHub answered 422"},
-		"a webhook without an id":   {hook: hook(0), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.LackDeliveries: noDeliveries + "(asking as an App: the connection has no App's credentials)"}},
-		"a token without the right": {hook: hook(1), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.LackDeliveries: noDeliveries + "(listing deliveries: GitHub answered 403: You must have the manage_runners or admin scope of the orgs to do this.)"}},
+		"a webhook without an id":   {hook: hook(0), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.FeatureDeliveries: noDeliveries + "(asking as an App: the connection has no App's credentials)"}},
+		"a token without the right": {hook: hook(1), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.FeatureDeliveries: noDeliveries + "(listing deliveries: GitHub answered 403: You must have the manage_runners or admin scope of the orgs to do this.)"}},
 		"an enterprise's webhook": {path: "enterprises/big", hook: hook(1), options: githubsim.Options{Releases: releases}, lacks: map[string]string{
-			v1alpha1.LackDeliveries: noDeliveries + "(listing deliveries: GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's)"}},
+			v1alpha1.FeatureDeliveries: noDeliveries + "(listing deliveries: GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,10 +125,10 @@ func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
 
 // One question that isn't answered takes nothing back that another look found.
 func TestWhatWasLackingStaysUntilGitHubAnswers(t *testing.T) {
-	known := v1alpha1.GitHubConnectionStatus{Lacks: []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}, {Name: v1alpha1.LackDeliveries}}}
-	questions := []question{{of: v1alpha1.LackRunnerReleases}, {of: v1alpha1.LackRunnerGroups}}
+	known := v1alpha1.GitHubConnectionStatus{MissingFeatures: []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "before"}, {Name: v1alpha1.FeatureDeliveries}}}
+	questions := []question{{of: v1alpha1.FeatureRunnerReleases}, {of: v1alpha1.FeatureRunnerGroups}}
 	lacks, unknown := judge(known, questions, []error{errors.New("502"), errors.New("502")})
-	if diff := cmp.Diff([]v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}}, lacks); diff != "" || unknown == nil {
+	if diff := cmp.Diff([]v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "before"}}, lacks); diff != "" || unknown == nil {
 		t.Errorf("%v: -want +got:\n%s", unknown, diff)
 	}
 }
@@ -148,21 +148,21 @@ func TestAProbeCostsAFewReads(t *testing.T) {
 
 func TestWhatIsLackingIsToldAndKeepsNoConnectionFromBeingReady(t *testing.T) {
 	s := newStage(t)
-	s.lacks = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}, {Name: v1alpha1.LackScaleSets, Message: "thus"}}
+	s.lacks = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}, {Name: v1alpha1.FeatureScaleSets, Message: "thus"}}
 	conn, _ := s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 	want := "connected to organization https://github.com/acme as octocat; without RunnerReleases: so; without ScaleSets: thus"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
 		t.Errorf("%q; want %q", message, want)
 	}
-	if diff := cmp.Diff(s.lacks, conn.Status.Lacks); diff != "" || s.token() != "one" {
+	if diff := cmp.Diff(s.lacks, conn.Status.MissingFeatures); diff != "" || s.token() != "one" {
 		t.Errorf("serving %q; -want +got:\n%s", s.token(), diff)
 	}
 }
 
 func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 	s := newStage(t)
-	s.lacks = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}}
+	s.lacks = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}}
 	s.reconcile()
 	for _, tc := range []struct {
 		name   string
@@ -203,7 +203,7 @@ func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 		if n := s.probes - before; n != tc.probes {
 			t.Errorf("%s: asked %d times; want %d", tc.name, n, tc.probes)
 		}
-		if len(conn.Status.Lacks) != 1 || conn.Status.Probed == "" {
+		if len(conn.Status.MissingFeatures) != 1 || conn.Status.FeaturesProbe == "" {
 			t.Errorf("%s: %+v", tc.name, conn.Status)
 		}
 	}
@@ -211,17 +211,17 @@ func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 
 func TestWhatIsNotKnownIsAskedAgainWithTheNextVerification(t *testing.T) {
 	s := newStage(t)
-	s.lacks, s.unknown = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}}, errors.New("502")
+	s.lacks, s.unknown = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}}, errors.New("502")
 	for range 3 {
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
-		if s.probes != 1 || len(conn.Status.Lacks) != 1 || conn.Status.Probed != "" {
+		if s.probes != 1 || len(conn.Status.MissingFeatures) != 1 || conn.Status.FeaturesProbe != "" {
 			t.Fatalf("asked %d times, %+v", s.probes, conn.Status)
 		}
 		s.now = s.now.Add(time.Minute)
 	}
 	s.unknown, s.lacks, s.now = nil, nil, s.now.Add(2*verifyInterval)
-	if conn, _ := s.reconcile(); s.probes != 2 || len(conn.Status.Lacks) != 0 || conn.Status.Probed == "" {
+	if conn, _ := s.reconcile(); s.probes != 2 || len(conn.Status.MissingFeatures) != 0 || conn.Status.FeaturesProbe == "" {
 		t.Errorf("asked %d times, %+v", s.probes, conn.Status)
 	}
 }

@@ -45,10 +45,10 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 }
 
 // withEvents returns what is lacking, with events if they are refused.
-func withEvents(lacks []v1alpha1.Lack, refused string) []v1alpha1.Lack {
-	lacks = slices.DeleteFunc(slices.Clone(lacks), func(l v1alpha1.Lack) bool { return l.Name == v1alpha1.LackEvents })
+func withEvents(lacks []v1alpha1.MissingFeature, refused string) []v1alpha1.MissingFeature {
+	lacks = slices.DeleteFunc(slices.Clone(lacks), func(l v1alpha1.MissingFeature) bool { return l.Name == v1alpha1.FeatureEvents })
 	if refused != "" {
-		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: refused})
+		lacks = append(lacks, v1alpha1.MissingFeature{Name: v1alpha1.FeatureEvents, Message: refused})
 	}
 	return lacks
 }

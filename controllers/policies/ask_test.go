@@ -58,7 +58,7 @@ func TestADecisionIsAskedAgainWhenWhatItsRulesReadChanges(t *testing.T) {
 		"nothing":                   {"", "jobs >= 0", func(*policy.ScalingInput) {}, 0, 1},
 		"jobs that it reads":        {"", "jobs >= 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
 		"jobs that it doesn't":      {"", "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 1},
-		"jobs beyond a hard limit":  {`, "hard": true`, "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
+		"jobs beyond a limit":       {`, "assignedJobs": "Wait"`, "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
 		"runners that it reads":     {"", "runners.busy >= 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 2},
 		"runners that it doesn't":   {"", "now > 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 1},
 		"the pool":                  {"", "now > 0", func(in *policy.ScalingInput) { in.Pool.Scale.Max = 9 }, 0, 2},
@@ -276,7 +276,7 @@ func TestAVerdictIsOfThePodOverItsConnection(t *testing.T) {
 	}
 }
 
-// The numbers of a pool with a schedule, warm capacity or slack aren't those that it declares.
+// The numbers of a pool with a schedule, warm capacity or boosts aren't those that it declares.
 func TestAPassForgetsNoVerdicts(t *testing.T) {
 	e := newEngine()
 	c := putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.metadata.name == \"x\"\n")
@@ -358,7 +358,7 @@ func TestAReservationIsNotTakenOver(t *testing.T) {
 func TestManyLabelsDoNotLeaveACeiling(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
-		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingLabel, Label: "zteam", Max: 10, Share: v1alpha1.ShareFirstCome}},
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingLabel, LabelKey: "zteam", Max: 10, Share: v1alpha1.ShareFirstCome}},
 	}})
 	labels := map[string]string{"zteam": "x"}
 	for i := range 64 {

@@ -20,7 +20,7 @@ import (
 func (b *bench) keeping() {
 	b.t.Helper()
 	pool := b.pool()
-	pool.Spec.KeepFailed = true
+	pool.Spec.FailedPodTTL = &metav1.Duration{Duration: 10 * time.Minute}
 	b.update(pool)
 	b.reconcile()
 	pod := b.pod()
@@ -106,7 +106,7 @@ func TestWhichPodsAreNotKept(t *testing.T) {
 	for name, change := range map[string]func(*bench){
 		"the pool keeps none": func(b *bench) {
 			pool := b.pool()
-			pool.Spec.KeepFailed = false
+			pool.Spec.FailedPodTTL = nil
 			b.update(pool)
 		},
 		"the pool is gone": func(b *bench) {

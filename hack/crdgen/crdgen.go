@@ -78,6 +78,7 @@ func bounded(crd []byte) ([]byte, error) {
 		fields := at[map[string]any](version, "schema", "openAPIV3Schema", "properties")
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := fields[part].(map[string]any); ok {
+				declareReserved(schema)
 				bound(schema, part)
 			}
 		}
@@ -90,6 +91,22 @@ func bounded(crd []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encoding it: %w", err)
 	}
 	return text.Bytes(), nil
+}
+
+// declareReserved declares the keys that a policy's data must not have. A rule cannot read a preserved field that no schema declares.
+func declareReserved(spec map[string]any) {
+	data := at[map[string]any](spec, "properties", "data")
+	if data == nil {
+		return
+	}
+	keys := map[string]any{}
+	for _, name := range []string{"library", "parameters"} {
+		keys[name] = map[string]any{
+			"description": name + " must not be set: rules read spec." + name + " there.",
+			"type":        "object", "x-kubernetes-preserve-unknown-fields": true,
+		}
+	}
+	data["properties"] = keys
 }
 
 // at returns what is at a path of fields; the zero value if it is something else.

@@ -33,7 +33,7 @@ func TestPoliciesInCUE(t *testing.T) {
 		"no such level":           {`library: podSecurity: level: "high"`, "level"},
 		"quantities":              {`library: resources: maxPerPod: {cpu: 4, memory: "8Gi", "nvidia.com/gpu": "1"}`, ""},
 		"no path":                 {`library: podSecurity: {level: "baseline", hostPaths: ["var"]}`, "hostPaths[0]"},
-		"hours":                   {`library: hours: {zone: "Europe/Berlin", open: [{days: ["Monday"], from: "08:00", to: "24:00"}], closed: max: 0}`, ""},
+		"hours":                   {`library: hours: {timeZone: "Europe/Berlin", open: [{days: ["Monday"], from: "08:00", to: "24:00"}], closed: max: 0}`, ""},
 		"no such time":            {`library: hours: open: [{from: "8:00", to: "24:00"}]`, "from"},
 		"closed without open":     {`library: hours: closed: max: 0`, "closed needs open"},
 		"a freeze":                {`library: hours: freezes: [{name: "x", from: "2026-12-20T00:00:00Z", to: "2027-01-02T00:00:00+01:00"}]`, ""},

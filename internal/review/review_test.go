@@ -346,13 +346,13 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"labels in another order and case": {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, `["linux", "x64"]`, `["X64", "linux"]`)},
 			[]string{
-				"Allowed", `Changed linux [Settings] from ""`, `  spec.labels ["linux","x64"] -> ["X64","linux"] p.cue:8 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [Settings] from ""`, `  spec.runnerLabels ["linux","x64"] -> ["X64","linux"] p.cue:8 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 			},
 		},
 		"labels": {
 			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
-				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.labels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.runnerLabels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
 				"  : Jobs that ask for windows or big may come here from now on.",
 				"overlap ci/linux ci/windows [windows] p.cue:9",
@@ -648,7 +648,7 @@ func TestEachPairThatOverlapsIsCountedOnce(t *testing.T) {
 	labelled := func(format string) string {
 		text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
 		for i := range 16 { // 120 pairs
-			text += fmt.Sprintf("\tp%02d: spec: {connectionRef: name: \"acme\", labels: [%q], template: #T}\n", i, strings.ReplaceAll(format, "N", strconv.Itoa(i)))
+			text += fmt.Sprintf("\tp%02d: spec: {connectionRef: name: \"acme\", runnerLabels: [%q], template: #T}\n", i, strings.ReplaceAll(format, "N", strconv.Itoa(i)))
 		}
 		return text + "}\n"
 	}

@@ -128,8 +128,8 @@ func limitsOf(l *review.Limits) string {
 		return "undecided"
 	}
 	text := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
-	if l.Hard {
-		text += " hard"
+	if l.AssignedJobs == v1alpha1.AssignedJobsWait {
+		text += " jobs wait"
 	}
 	if len(l.Audit) > 0 {
 		text += " audited"

@@ -48,12 +48,12 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"no connection":              {pool + "{template: {}}", "spec.connectionRef: Required"},
 		"no template":                {pool + "{connectionRef: {name: c}}", "spec.template: Required"},
 		"odd scale set name":         {pool + "{connectionRef: {name: c}, scaleSetName: 'a b', template: {}}", "spec.scaleSetName"},
-		"a reserved label":           {pool + "{connectionRef: {name: c}, labels: [a, Corral-Owner-x], template: {}}", "labels must not begin with corral-owner-"},
+		"a reserved label":           {pool + "{connectionRef: {name: c}, runnerLabels: [a, Corral-Owner-x], template: {}}", "runnerLabels must not begin with corral-owner-"},
 		"a reserved scale set name":  {pool + "{connectionRef: {name: c}, scaleSetName: corral-owner-x, template: {}}", "scaleSetName must not begin with corral-owner-"},
-		"a long pattern":             {pool + "{connectionRef: {name: c}, template: {}, demand: {slack: [{name: s, event: check_run, names: [" + strings.Repeat("x", 256) + "]}]}}", "spec.demand.slack[0].names[0]: Too long"},
-		"no credentials":             {connection + "{url: 'https://github.com/acme'}", "exactly one of secretRef and mountRef must be set"},
-		"both credentials":           {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, mountRef: {name: b}}", "exactly one of secretRef and mountRef must be set"},
-		"mount outside":              {connection + "{url: 'https://github.com/acme', mountRef: {name: ../b}}", "spec.mountRef.name"},
+		"a long pattern":             {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: s, event: check_run, names: [" + strings.Repeat("x", 256) + "]}]}}", "spec.demand.boosts[0].names[0]: Too long"},
+		"no credentials":             {connection + "{url: 'https://github.com/acme'}", "exactly one of secretRef and mount must be set"},
+		"both credentials":           {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, mount: {name: b}}", "exactly one of secretRef and mount must be set"},
+		"mount outside":              {connection + "{url: 'https://github.com/acme', mount: {name: ../b}}", "spec.mount.name"},
 		"URL without an owner":       {connection + "{url: 'https://github.com', secretRef: {name: a}}", "spec.url"},
 		"two references":             {source + "{interval: 1m, git: {url: 'https://x/y', ref: {branch: a, tag: b}}}", "exactly one of branch, tag, semver and commit must be set"},
 		"a scheme that is not Git's": {source + "{interval: 1m, git: {url: 'ftp://x/y'}}", "spec.git.url"},
@@ -63,7 +63,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a mode of verification":     {source + "{interval: 1m, git: {url: 'https://x/y', verify: {mode: Branch, secretRef: {name: a}}}}", "spec.git.verify.mode"},
 		"an interval of zero":        {source + "{interval: 0s, git: {url: 'https://x/y'}}", "must be a duration of at least 1s"},
 		"two times of a schedule": {
-			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {start: '0 7 * * *', duration: 1h}}]}}",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}, cron: {schedule: '0 7 * * *', duration: 1h}}]}}",
 			"exactly one of weekly, cron and once must be set",
 		},
 		"a schedule of nothing": {
@@ -76,7 +76,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, once: {from: '2026-12-02T00:00:00Z', to: '2026-12-01T00:00:00Z'}}]}}", "from must be before to",
 		},
 		"the machine's own zone": {
-			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, zone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "zone must be a name of the IANA database",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, timeZone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "zone must be a name of the IANA database",
 		},
 		"two sources in a metric": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {}, jobs: {repositories: [a]}}]}}", "exactly one of jobs, busy, prometheus and external must be set",
@@ -88,7 +88,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"too large a change": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpBy: 5000000000}}]}}", "must be 0 to 999999, or a percentage",
 		},
-		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {slack: [{name: s, event: issues}]}}", "spec.demand.slack[0].event"},
+		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: s, event: issues}]}}", "spec.demand.boosts[0].event"},
 		"a scale set's name without one": {
 			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
 		},
@@ -96,7 +96,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent is of pools with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, labels: ['a,b']}", "labels of persistent runners must not have a comma",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "labels of persistent runners must not have a comma",
 		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
@@ -120,10 +120,10 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"no time to start":              {pool + "{connectionRef: {name: c}, template: {}, deadlines: {startup: 0s}}", "must be a duration of at least 5s"},
 		"surge of another strategy":     {pool + "{connectionRef: {name: c}, template: {}, update: {strategy: Recreate, maxSurge: 50%}}", "may only be set with strategy RollingUpdate"},
 		"no canaries":                   {pool + "{connectionRef: {name: c}, template: {}, update: {canary: {runners: 0}}}", "runners must be at least 1"},
-		"labels that differ by case":    {pool + "{connectionRef: {name: c}, template: {}, labels: [linux, Linux]}", "labels must differ by more than case"},
-		"a label with spaces around it": {pool + "{connectionRef: {name: c}, template: {}, labels: [' x ']}", "labels must not begin or end with white space"},
+		"labels that differ by case":    {pool + "{connectionRef: {name: c}, template: {}, runnerLabels: [linux, Linux]}", "runnerLabels must differ by more than case"},
+		"a label with spaces around it": {pool + "{connectionRef: {name: c}, template: {}, runnerLabels: [' x ']}", "runnerLabels must not begin or end with white space"},
 		"thresholds the wrong way round": {
-			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpThreshold: 20}}]}}", "must be below scaleUpThreshold",
+			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {scaleUpThresholdPercent: 20}}]}}", "must be below scaleUpThresholdPercent",
 		},
 		"a metric named like a source": {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: webhook, busy: {}}]}}", "name must be another than webhook and scaleSet"},
 		"no runners for a job":         {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, jobs: {repositories: [a], runnersPerJob: 0}}]}}", "must be above 0"},

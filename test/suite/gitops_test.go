@@ -35,7 +35,7 @@ import "corral.dev/schema@v0"
 pools: schema.#Pools
 pools: linux: spec: {
 	connectionRef: name: "acme"
-	labels: [%q]
+	runnerLabels: [%q]
 	scale: max: %d
 	template: spec: containers: [{name: "runner", image: %q}]
 }
@@ -43,7 +43,7 @@ pools: linux: spec: {
 	if second {
 		text += `pools: extra: spec: {
 	connectionRef: name: "acme"
-	labels: ["extra"]
+	runnerLabels: ["extra"]
 	template: spec: containers: [{name: "runner", image: "runner:1"}]
 }
 `
