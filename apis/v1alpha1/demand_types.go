@@ -43,8 +43,7 @@ const (
 
 // RESTSpec configures runners with registration REST.
 type RESTSpec struct {
-	// placeholder is Never (default), or Always: an offline runner with the pool's labels stays registered, for servers that fail a job at once when
-	// no runner has its labels.
+	// placeholder is Never (default), or Always to keep an offline runner registered, for servers that fail jobs whose labels no runner has.
 	// +optional
 	// +kubebuilder:default=Never
 	Placeholder PlaceholderMode `json:"placeholder,omitempty"`

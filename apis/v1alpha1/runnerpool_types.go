@@ -129,8 +129,8 @@ type RunnerPoolSpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// failedPodTTL is how long the ended pod of the last failed runner is kept for debugging, at most 24h. It does not count towards max. A pod
-	// that was never on a node or mounts a claim of the cache is deleted at once. Default: 0s, which keeps none.
+	// failedPodTTL keeps the ended pod of the last failed runner for debugging. It does not count towards max. Pods without a node or with a
+	// claim of the cache are not kept. Default: 0s.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -518,7 +518,7 @@ type DecidedLimits struct {
 	Max *int32 `json:"max,omitempty"`
 	// idle runners.
 	Idle int32 `json:"idle"`
-	// assignedJobs is Wait if jobs that GitHub assigned wait while the pool is above max. If absent, they are served.
+	// assignedJobs is Wait if assigned jobs above max wait; otherwise absent.
 	// +optional
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 	// shared is true when rules read what other pools were granted.

@@ -57,7 +57,7 @@ func TestThePodOfARunnerThatFailedIsKept(t *testing.T) {
 		t.Fatalf("the runner waits: %v, %d registered", b.runner(), b.registered())
 	}
 	pod := b.pod()
-	if pod == nil || !KeptUntil(pod, b.now).Equal(b.now.Add(keptFor)) {
+	if pod == nil || !KeptUntil(pod, b.now).Equal(b.now.Add(10*time.Minute)) {
 		t.Fatalf("pod %v", pod)
 	}
 	if pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[podspec.SafeToEvictAnnotation] != "true" {
@@ -67,7 +67,7 @@ func TestThePodOfARunnerThatFailedIsKept(t *testing.T) {
 	if b.pod() == nil {
 		t.Error("it is swept before its time")
 	}
-	b.now = b.now.Add(keptFor)
+	b.now = b.now.Add(10 * time.Minute)
 	b.reconcile()
 	if b.pod() != nil {
 		t.Error("it is kept for longer")

@@ -76,6 +76,9 @@ func bounded(crd []byte) ([]byte, error) {
 	}
 	for _, version := range at[[]any](definition, "spec", "versions") {
 		fields := at[map[string]any](version, "schema", "openAPIV3Schema", "properties")
+		for _, part := range []string{"apiVersion", "kind"} {
+			bound(at[map[string]any](fields, part), "."+part)
+		}
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := fields[part].(map[string]any); ok {
 				declareReserved(schema)
@@ -120,12 +123,16 @@ func at[T any](value any, path ...string) T {
 }
 
 // ofKubernetes are parts of the paths of fields whose types are of Kubernetes.
-var ofKubernetes = []string{".conditions[].", ".matchLabels", ".matchExpressions"}
+var ofKubernetes = []string{".apiVersion", ".kind", ".conditions[].", ".matchLabels", ".matchExpressions"}
 
-// shorten keeps the first sentence of a description that Kubernetes wrote: the others say how to implement the type.
+// shorten puts a description on one line, without indentation, and keeps only the first sentence of those that Kubernetes wrote: the others say how
+// to implement the type.
 func shorten(schema map[string]any, path string) {
-	description := at[string](schema, "description")
-	first, _, more := strings.Cut(strings.ReplaceAll(description, "\n", " "), ". ")
+	description := strings.Join(strings.Fields(at[string](schema, "description")), " ")
+	if description != "" {
+		schema["description"] = description
+	}
+	first, _, more := strings.Cut(description, ". ")
 	if more && slices.ContainsFunc(ofKubernetes, func(part string) bool { return strings.Contains(path, part) }) {
 		schema["description"] = first + "."
 	}
