@@ -181,7 +181,7 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 func TestUnknownWordsAreUnreadable(t *testing.T) {
 	harmless := map[string]string{
 		"spec.cache.accessMode":                                       "the API server refuses the claim",
-		"spec.demand.slack.*.status":                                  "no event has it",
+		"spec.demand.boosts.*.status":                                 "no event has it",
 		"spec.containerMode.kubernetes.workVolumeClaim.accessModes.*": "the API server refuses the pod",
 		"spec.sourceRef.kind":                                         "it names no kind that can be read",
 	}

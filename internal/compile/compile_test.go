@@ -81,7 +81,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			pool("scale: schedules: [{name: \"b\", timeZone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
 				"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: timeZone may not be set with once, whose times have an offset"}},
 		"a schedule with min above max": {pool("scale: schedules: [{name: \"c\", cron: {schedule: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
-			"pools.cue:8:76: pools.linux.spec.scale.schedules[0].scale: min 2 is above max 1"}},
+			"pools.cue:8:79: pools.linux.spec.scale.schedules[0].scale: min 2 is above max 1"}},
 		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
 			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{

@@ -82,9 +82,9 @@ func TestAPolicyThatCannotAnswerVoidsTheDecision(t *testing.T) {
 
 func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
 	cases := map[string]struct{ element, want string }{
-		"no object":         {`e`, "an element is an object with field, atMost, atLeast, reason, until, hard, not number"},
-		"plain string":      {`s`, "an element is an object with field, atMost, atLeast, reason, until, hard, not a string"},
-		"unknown key":       {`object.union({"field": "max", "atMost": 1, "reason": "r"}, {"hrad": true})`, `an element has no "hrad": did you mean hard?`},
+		"no object":         {`e`, "an element is an object with field, atMost, atLeast, reason, until, assignedJobs, not number"},
+		"plain string":      {`s`, "an element is an object with field, atMost, atLeast, reason, until, assignedJobs, not a string"},
+		"unknown key":       {`object.union({"field": "max", "atMost": 1, "reason": "r"}, {"resaon": true})`, `an element has no "resaon": did you mean reason?`},
 		"key of no string":  {`{"field": "max", "atMost": 1, "reason": "r", e: 1}`, "a key of an element is a string, not number"},
 		"unknown field":     {`{"field": s, "atMost": 1, "reason": "r"}`, `field is max, min or idle, not "x"`},
 		"neither":           {`{"field": "max", "reason": "r"}`, "it must have atMost or atLeast, and not both"},

@@ -159,7 +159,7 @@ func TestCompileRefuses(t *testing.T) {
 		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
 		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: end of range (7) above maximum (6): 7: write minute"},
 		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "@midnight" is a short form`},
-		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read: set the schedule's field zone"},
+		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read: set the schedule's field timeZone"},
 		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read"},
 		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "0 0 30 2 *" never comes`},
 		"31st of short months": {byCron("a", "", "0 0 31 4,6,9,11 *", time.Hour, minOne), `never comes`},

@@ -76,7 +76,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, scale: {max: 1}, once: {from: '2026-12-02T00:00:00Z', to: '2026-12-01T00:00:00Z'}}]}}", "from must be before to",
 		},
 		"the machine's own zone": {
-			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, timeZone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "zone must be a name of the IANA database",
+			pool + "{connectionRef: {name: c}, template: {}, scale: {schedules: [{name: s, timeZone: Local, scale: {max: 1}, weekly: {from: '08:00', to: '09:00'}}]}}", "timeZone must be a name of the IANA database",
 		},
 		"two sources in a metric": {
 			pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, busy: {}, jobs: {repositories: [a]}}]}}", "exactly one of jobs, busy, prometheus and external must be set",
@@ -96,7 +96,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent is of pools with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "labels of persistent runners must not have a comma",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not have a comma",
 		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
@@ -128,6 +128,19 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a metric named like a source": {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: webhook, busy: {}}]}}", "name must be another than webhook and scaleSet"},
 		"no runners for a job":         {pool + "{connectionRef: {name: c}, template: {}, demand: {metrics: [{name: m, jobs: {repositories: [a], runnersPerJob: 0}}]}}", "must be above 0"},
 		"a negative tolerance":         {pool + "{connectionRef: {name: c}, template: {}, scale: {behavior: {scaleUp: {tolerance: '-0.1'}}}}", "must not be below 0"},
+		"rest of a scale set":          {pool + "{connectionRef: {name: c}, template: {}, rest: {placeholder: Always}}", "rest may only be set with registration REST"},
+		"an unknown placeholder":       {pool + "{connectionRef: {name: c}, template: {}, registration: REST, rest: {placeholder: Sometimes}}", "spec.rest.placeholder"},
+		"a status of a push":           {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: b, event: push, status: queued}]}}", "status and names may only be set with event check_run"},
+		"names of a pull request":      {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: b, event: pull_request, names: [a]}]}}", "status and names may only be set with event check_run"},
+		"actions of a push":            {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: b, event: push, actions: [created]}]}}", "actions may not be set with event push"},
+		"a pod kept for days":          {pool + "{connectionRef: {name: c}, template: {}, failedPodTTL: 25h}", "must be a duration of at most 24h"},
+		"jobs that are dropped":        {policy + "{library: {ceilings: [{name: c, by: All, max: 1, assignedJobs: Drop}]}}", "spec.library.ceilings[0].assignedJobs"},
+		"jobs that wait without a max": {policy + "{library: {hours: {open: [{from: '08:00', to: '09:00'}], closed: {idle: 0, assignedJobs: Wait}}}}", "assignedJobs: Wait needs max"},
+		"a ceiling without its label":  {policy + "{library: {ceilings: [{name: c, by: Label, max: 1}]}}", "labelKey must be set when by is Label"},
+		"parameters in data":           {policy + "{data: {parameters: {a: 1}}}", "data must not have the keys library and parameters"},
+		"library in data":              {policy + "{data: {library: {a: 1}}, parameters: {b: 1}}", "data must not have the keys library and parameters"},
+		"modules of nothing":           {policy + "{modulesFrom: [{}]}", "spec.modulesFrom[0].configMapRef: Required"},
+		"modules twice":                {policy + "{modulesFrom: [{configMapRef: {name: a}}, {configMapRef: {name: a}}]}", "Duplicate value"},
 		"unknown deletion word":        {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
 	}
 	for name, tc := range cases {
