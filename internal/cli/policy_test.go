@@ -179,7 +179,7 @@ func TestComplaints(t *testing.T) {
 			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modules:\n    a.rego: |\n      package corral.scaling\n\n      limit contains input.pool.xname\n"),
 			"vet --policy guard.yaml", "guard.yaml:9:", 1},
 		"a ConfigMap that is not there": {
-			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modulesFrom:\n  - {name: r, namespace: ns}\n"),
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modulesFrom:\n  - configMapRef: {name: r, namespace: ns}\n"),
 			"vet --policy guard.yaml", "guard.yaml:6:5: spec.modulesFrom[0]: ConfigMap ns/r is not among the files given\n", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -266,7 +266,7 @@ func limited(l *Limits) string {
 
 func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
-	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	labelled := change(t, linux, "scale:", "runnerLabels: [\"linux\", \"x64\"]\n\t\tscale:")
 	stays := change(t, linux, "scale:", "registration: \"REST\"\n\t\tscale:")
 	docker := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Docker\"}")
 	unclaimed := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Kubernetes\"}")
@@ -350,7 +350,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			},
 		},
 		"labels": {
-			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
+			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "runnerLabels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
 				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.runnerLabels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
@@ -418,7 +418,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [selector] moved []"},
 		},
 		"rules in ConfigMaps": {
-			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "spec: {", `spec: {modulesFrom: [{name: "more"}], `)},
+			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "spec: {", `spec: {modulesFrom: [{configMapRef: name: "more"}], `)},
 			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [rules in ConfigMaps] moved []"},
 		},
 		"new blocking policy": {
@@ -529,7 +529,7 @@ func spoil(s Side) {
 
 // Only a scale set that goes takes the jobs with it that wait for it.
 func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
-	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	labelled := change(t, linux, "scale:", "runnerLabels: [\"linux\", \"x64\"]\n\t\tscale:")
 	rest, watching := change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:"), change(t, labelled, "scale:", "mode: \"Observe\"\n\t\tscale:")
 	moved := func(text string) string { return change(t, text, `"acme"`, `"other"`) }
 	renamed := func(text string) string { return change(t, text, "linux:", "tux:") }
