@@ -34,7 +34,7 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		"a version":            {`{apiVersion: corral.dev/v2, kind: RunnerPool}`, []string{"apiVersion"}},
 		"a name":               {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
 		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {schedule: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {schedule: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules"}},
-		"unknown fields":       {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {schedule: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, lables: [a],", "", ""), []string{"spec.lables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
+		"unknown fields":       {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {schedule: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, runnerLables: [a],", "", ""), []string{"spec.runnerLables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
 		"labels twice":         {pool("runnerLabels: [a, a],", "", ""), []string{"spec.runnerLabels[1]"}},
 		"rest of a scale set":  {pool("rest: {placeholder: Always},", "", ""), []string{"spec"}},
 		"actions of a push":    {pool("demand: {boosts: [{name: a, event: push, actions: [created]}]},", "", ""), []string{"spec.demand.boosts[0]"}},

@@ -39,7 +39,7 @@ const (
 )
 
 // typo is what a commit adds to linux-small: the field is named labels.
-const typo = "\n\t\tlables: [\"linux\", \"small\"]"
+const typo = "\n\t\trunnerLables: [\"linux\", \"small\"]"
 
 const (
 	// podStart is how long pulling the image and starting the container seem to take.

@@ -44,7 +44,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"min above max":              {pool + "{connectionRef: {name: c}, scale: {min: 3, max: 2}, template: {}}", "min must not be above max"},
 		"idle above max":             {pool + "{connectionRef: {name: c}, scale: {idle: 3, max: 2}, template: {}}", "idle must not be above max"},
 		"negative":                   {pool + "{connectionRef: {name: c}, scale: {max: -1}, template: {}}", "spec.scale.max"},
-		"unknown field":              {pool + "{connectionRef: {name: c}, lables: [x], template: {}}", `unknown field "spec.lables"`},
+		"unknown field":              {pool + "{connectionRef: {name: c}, runnerLables: [x], template: {}}", `unknown field "spec.runnerLables"`},
 		"no connection":              {pool + "{template: {}}", "spec.connectionRef: Required"},
 		"no template":                {pool + "{connectionRef: {name: c}}", "spec.template: Required"},
 		"odd scale set name":         {pool + "{connectionRef: {name: c}, scaleSetName: 'a b', template: {}}", "spec.scaleSetName"},
