@@ -86,8 +86,8 @@ type verification struct {
 	refusals   int // in a row: GitHub refused the credentials
 	at, next   time.Time
 
-	probed  bool // whether GitHub was asked what it lacks
-	lacks   []v1alpha1.MissingFeature
+	probed  bool // whether GitHub was asked for its features
+	missing []v1alpha1.MissingFeature
 	unknown error // of what didn't come to light
 }
 
@@ -99,7 +99,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  1. credentials: read them
 //  2. verify: what GitHub says of them, asked when something changed or it is time
 //  3. use: good ones become the client of all pools on the connection
-//  4. lacks: what GitHub doesn't have, asked once
+//  4. missing features: what GitHub does not have, asked once
 //  5. webhook: whether there is a secret for GitHub's events
 //  6. trouble: what GitHub answers to whoever works for the connection's pools
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -160,8 +160,8 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return again, err
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
-	lacks, probed := r.lacks(ctx, conn, v)
-	conn.Status.MissingFeatures, conn.Status.FeaturesProbe = withEvents(lacks, conn.EventsRefused()), probed
+	missing, probed := r.missingFeatures(ctx, conn, v)
+	conn.Status.MissingFeatures, conn.Status.FeaturesProbe = withEvents(missing, conn.EventsRefused()), probed
 	conn.Status.TokenExpires = nil
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}

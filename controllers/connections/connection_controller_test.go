@@ -52,7 +52,7 @@ type stage struct {
 	server  string // its version
 	expires time.Time
 	probes  int
-	lacks   []v1alpha1.MissingFeature
+	missing []v1alpha1.MissingFeature
 	unknown error
 
 	signatures wrong
@@ -99,7 +99,7 @@ func (s *stage) restart() {
 		Signatures: &s.signatures,
 		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error) {
 			s.probes++
-			return s.lacks, s.unknown
+			return s.missing, s.unknown
 		},
 	}
 }

@@ -38,7 +38,7 @@ const (
 	warmIdle = 2
 )
 
-// typo is what a commit adds to linux-small: the field is named labels.
+// typo is what a commit adds to linux-small: the field is named runnerLabels.
 const typo = "\n\t\trunnerLables: [\"linux\", \"small\"]"
 
 const (
