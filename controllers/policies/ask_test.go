@@ -168,7 +168,7 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e, began := shared(t, 1, 1000, v1alpha1.ShareFirstCome), time.Now()
 			putSource(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: "rules", Modules: map[string]string{
-				"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n",
+				"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 			}})
 			of := func(pool policy.Pool) *Asked {
 				return e.Scaling(t.Context(), e.For(pool), policy.ScalingInput{Pool: pool, Zone: "UTC"})
@@ -202,7 +202,7 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 func TestGrantsOfOtherGroupsRefuseNone(t *testing.T) {
 	e := newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
-		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.namespace.granted, \"hard\": true, \"reason\": \"r\"}\n",
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.namespace.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 	}})
 	s, same := sharing(small, "s"), sharing(small, "same")
 	a := e.Scaling(t.Context(), e.For(s), policy.ScalingInput{Pool: s, Zone: "UTC"})
@@ -307,7 +307,7 @@ func teamPools(t *testing.T) (e *Engine, of func(name, team string) *Asked) {
 	t.Helper()
 	e = newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
-		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.labels.team.granted, \"hard\": true, \"reason\": \"r\"}\n",
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.labels.team.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 	}})
 	return e, func(name, team string) *Asked {
 		p := facts("ci", name, "acme", map[string]string{"team": team})
@@ -344,7 +344,7 @@ func TestAReservationIsNotTakenOver(t *testing.T) {
 	e, _ := teamPools(t)
 	putSource(t, e, policy.Source{
 		Kind: policy.KindClusterRunnerPolicy, Name: "all", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"wide": "yes"}},
-		Modules: map[string]string{"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n"},
+		Modules: map[string]string{"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n"},
 	})
 	x, y := facts("ci", "x", "acme", map[string]string{"team": "x", "wide": "yes"}), facts("ci", "y", "acme", map[string]string{"team": "x"})
 	first := e.Alone(t.Context(), e.For(x), policy.ScalingInput{Pool: x, Zone: "UTC"})

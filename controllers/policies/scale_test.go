@@ -206,7 +206,7 @@ func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 // refuses the commit.
 func TestPoolsAreListedInParts(t *testing.T) {
 	e := newEngine()
-	putCounted(t, e, "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, 100 - sum([m.granted | some m in input.usage.all.members])]), \"hard\": true, \"reason\": \"r\"}\n")
+	putCounted(t, e, "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, 100 - sum([m.granted | some m in input.usage.all.members])]), \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n")
 	for i := range 2*maxListed + 3 {
 		p := sharing(large, fmt.Sprint("p", i))
 		e.ledger.seed(policy.ScalingInput{Pool: p}, policy.Needs{}, Grant{Granted: int32(i % 2)})

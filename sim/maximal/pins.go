@@ -85,17 +85,17 @@ func oneOf(pins map[string]Pin, list string, choices, all []string) {
 // poolPins are the fields of a pool that must keep a meaning. It asks for no runners by itself: those would be the cluster's load, not Corral's.
 func poolPins(kind int) map[string]Pin {
 	pins := map[string]Pin{
-		"spec.suspend": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut,
+		"spec.suspend": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut, "spec.rest": leftOut,
 		"spec.scaleSetName": leftOut, "spec.runnerGroup": leftOut, "spec.trust": leftOut, "spec.connectionRef": leftOut,
 		"spec.scale.min": constant(int64(0)), "spec.scale.idle": constant(int64(0)), "spec.scale.idlePercentOfBusy": leftOut,
 		"spec.scale.schedules[].scale.min": constant(int64(0)), "spec.scale.schedules[].scale.idle": constant(int64(0)),
 		"spec.scale.schedules[].timeZone": leftOut, "spec.scale.schedules[].cron.schedule": constant("* * * * *"), "spec.scale.schedules[].cron.duration": constant("1m"),
 		"spec.scale.schedules[].once.from":      constant("2026-01-01T00:00:00Z"),
 		"spec.scale.behavior.scaleUp.tolerance": constant("0.999999999"), "spec.scale.behavior.scaleDown.tolerance": constant("0.999999999"),
-		"spec.demand.metrics[].name": source("m"), "spec.demand.boosts[].name": source("s"),
+		"spec.demand.metrics[].name": source("m"), "spec.demand.boosts[].name": source("s"), "spec.demand.boosts[].event": constant("check_run"),
 		"spec.scale.behavior.scaleUp.selectPolicy": constant("Max"), "spec.scale.behavior.scaleDown.selectPolicy": constant("Max"),
 		"spec.update.paused": leftOut, "spec.cache": leftOut, "spec.containerMode": leftOut, "spec.workFolder": leftOut,
-		"spec.deadlines": leftOut, "spec.demand.boosts[].status": leftOut, "spec.demand.boosts[].actions": leftOut,
+		"spec.deadlines": leftOut, "spec.failedPodTTL": constant("24h"), "spec.demand.boosts[].status": leftOut, "spec.demand.boosts[].actions": leftOut,
 		"spec.demand.metrics[].interval": constant("10s"), "spec.demand.webhook.holdFor": leftOut,
 		"spec.demand.boosts[].names[]": glob(255), "spec.demand.boosts[].branches[]": glob(255),
 		"spec.demand.boosts[].repositories[]": repository, "spec.demand.webhook.repositories[]": repository,
