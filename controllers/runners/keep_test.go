@@ -135,7 +135,7 @@ func TestWhichPodsAreNotKept(t *testing.T) {
 		},
 		"one that somebody has kept for longer": func(b *bench) {
 			pod := b.pod()
-			pod.Annotations[v1alpha1.KeptUntilAnnotation] = b.now.Add(time.Hour).Format(time.RFC3339)
+			pod.Annotations[v1alpha1.KeptUntilAnnotation] = b.now.Add(3 * v1alpha1.MaxFailedPodTTL).Format(time.RFC3339)
 			b.update(pod)
 		},
 	} {

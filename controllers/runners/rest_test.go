@@ -608,7 +608,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if now := b.github.Report().Runners; len(now) != 1 || len(now[0].Labels) != 6 {
 		t.Errorf("with the labels of before: %+v", now)
 	}
-	pool.Annotations = nil
+	pool.Spec.REST = nil
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}

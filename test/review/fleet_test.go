@@ -287,7 +287,7 @@ func (f *fleet) renderPools() {
 			if p.tier != "" {
 				tier = fmt.Sprintf("tier: %q", p.tier)
 			}
-			f.write("table.cue", all, "\t%q: {marks: {team: %q, %s}, runnerLabels: [\"%s\"], min: %d, max: %d, idle: %d, cpu: \"%d\", memory: \"%dGi\"}",
+			f.write("table.cue", all, "\t%q: {marks: {team: %q, %s}, labels: [\"%s\"], min: %d, max: %d, idle: %d, cpu: \"%d\", memory: \"%dGi\"}",
 				p.name, p.team, tier, strings.Join(p.labels, `", "`), p.scale.Min, p.scale.Max, p.scale.Idle, p.cpu, p.mem)
 			continue
 		}
