@@ -336,7 +336,7 @@ type WeeklyWindow struct {
 type Weekday string
 
 // HourLimits are upper bounds of a pool's numbers.
-// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="has(self.max) || has(self.min) || has(self.idle)",message="at least one of max, min and idle must be set"
 // +kubebuilder:validation:XValidation:rule="self.assignedJobs == 'Serve' || has(self.max)",message="assignedJobs: Wait needs max"
 type HourLimits struct {
 	// max runners.

@@ -136,6 +136,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"a pod kept for days":          {pool + "{connectionRef: {name: c}, template: {}, failedPodTTL: 25h}", "must be a duration of at most 24h"},
 		"jobs that are dropped":        {policy + "{library: {ceilings: [{name: c, by: All, max: 1, assignedJobs: Drop}]}}", "spec.library.ceilings[0].assignedJobs"},
 		"jobs that wait without a max": {policy + "{library: {hours: {open: [{from: '08:00', to: '09:00'}], closed: {idle: 0, assignedJobs: Wait}}}}", "assignedJobs: Wait needs max"},
+		"limits of nothing":            {policy + "{library: {hours: {open: [{from: '08:00', to: '09:00'}], closed: {}}}}", "at least one of max, min and idle must be set"},
 		"a ceiling without its label":  {policy + "{library: {ceilings: [{name: c, by: Label, max: 1}]}}", "labelKey must be set when by is Label"},
 		"parameters in data":           {policy + "{data: {parameters: {a: 1}}}", "data must not have the keys library and parameters"},
 		"library in data":              {policy + "{data: {library: {a: 1}}, parameters: {b: 1}}", "data must not have the keys library and parameters"},
