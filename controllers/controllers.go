@@ -58,7 +58,7 @@ type Options struct {
 	Cluster string
 	// Namespaces that are watched: ManagerOptions.Namespaces.
 	Namespaces []string
-	// CredentialsDir holds the folders that GitHubConnections name by mountRef.
+	// CredentialsDir holds the folders that GitHubConnections name by mount.
 	CredentialsDir string
 	// EventsAddress is where events are posted in the form of Flux's notification-controller; nowhere if empty.
 	EventsAddress string

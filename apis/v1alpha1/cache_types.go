@@ -102,9 +102,19 @@ type CacheStatus struct {
 	Claims int32 `json:"claims"`
 	// inUse is how many of them a runner has.
 	InUse int32 `json:"inUse"`
-	// missed says which runner started without a claim last, and why.
+	// lastMiss is the last runner that started without a claim.
 	// +optional
-	Missed string `json:"missed,omitempty"`
+	LastMiss *CacheMiss `json:"lastMiss,omitempty"`
+}
+
+// CacheMiss is a runner that started without a claim.
+type CacheMiss struct {
+	// runner that started.
+	Runner string `json:"runner"`
+	// time at which Corral created its pod.
+	Time metav1.Time `json:"time"`
+	// reason in one sentence.
+	Reason string `json:"reason"`
 }
 
 // GetTimeToLive returns timeToLive or its default.

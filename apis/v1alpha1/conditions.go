@@ -171,7 +171,7 @@ const (
 	SourceLabel = "corral.dev/source"
 	// RetryAnnotation on a RunnerPool: a new value ends its back-off after failures, and tries an update again that was rolled back.
 	RetryAnnotation = "corral.dev/retry"
-	// KeptUntilAnnotation on the pod of a runner that failed is when the pod is deleted (spec.keepFailed).
+	// KeptUntilAnnotation on the pod of a runner that failed is when the pod is deleted (spec.failedPodTTL).
 	KeptUntilAnnotation = "corral.dev/kept-until"
 	// TerminateAnnotation on a Runner ends it although it may have a job; its value is the reason.
 	TerminateAnnotation = "corral.dev/terminate"

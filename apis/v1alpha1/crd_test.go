@@ -244,10 +244,10 @@ func put(s *schema.Structural, in any, path []string, value any) any {
 
 // frames are further fields that rules between fields ask for, of which the first are taken that help.
 var frames = map[string][]string{
-	"RunnerPool":       {"", "spec.registration=REST spec.lifetime=Persistent", "spec.containerMode.type=Kubernetes", "spec.containerMode.type=KubernetesNoVolume", "spec.scale.schedules.*.scale.max=1 spec.scale.schedules.*.weekly.from=08:00", "spec.scale.schedules.*.scale.max=1", "spec.demand.metrics.*.busy={}", "spec.scale.schedules.*.once.to=2030-01-01T00:00:00Z spec.scale.schedules.*.once.from=2020-01-01T00:00:00Z spec.scale.schedules.*.scale.max=1"},
+	"RunnerPool":       {"", "spec.registration=REST spec.lifetime=Persistent", "spec.containerMode.type=Kubernetes", "spec.containerMode.type=KubernetesNoVolume", "spec.scale.schedules.*.scale.max=1 spec.scale.schedules.*.weekly.from=08:00", "spec.scale.schedules.*.scale.max=1", "spec.demand.metrics.*.busy={}", "spec.registration=REST", "spec.scale.schedules.*.once.to=2030-01-01T00:00:00Z spec.scale.schedules.*.once.from=2020-01-01T00:00:00Z spec.scale.schedules.*.scale.max=1"},
 	"PoolSource":       {"spec.git.url=https://x/y", "spec.sourceRef.name=x", "spec.git.url=https://x/y spec.git.ref.branch=main"},
-	"GitHubConnection": {"spec.secretRef.name=x", "spec.mountRef.name=x", "spec.secretRef.name=x spec.proxy.https.url=http://x spec.ca.secretRef.name=x"},
-	"RunnerPolicy":     {"", "spec.library.ceilings.*.by=Label spec.library.ceilings.*.label=x", "spec.library.hours.open.*.from=08:00 spec.library.hours.closed.max=1", "spec.library.hours.freezes.*.to=2030-01-01T00:00:00Z spec.library.hours.freezes.*.from=2020-01-01T00:00:00Z spec.library.hours.freezes.*.limits.max=1"},
+	"GitHubConnection": {"spec.secretRef.name=x", "spec.mount.name=x", "spec.secretRef.name=x spec.proxy.https.url=http://x spec.ca.secretRef.name=x"},
+	"RunnerPolicy":     {"", "spec.library.ceilings.*.by=Label spec.library.ceilings.*.labelKey=x", "spec.library.hours.open.*.from=08:00 spec.library.hours.closed.max=1", "spec.library.hours.freezes.*.to=2030-01-01T00:00:00Z spec.library.hours.freezes.*.from=2020-01-01T00:00:00Z spec.library.hours.freezes.*.limits.max=1"},
 	"Runner":           {"spec.scaleSetID=1", "spec.rest.url=x"},
 }
 
@@ -331,7 +331,7 @@ func TestWhatTheSchemaTakesGoReads(t *testing.T) {
 						}
 					}
 				}
-				if len(good[l.String()]) == 0 {
+				if len(good[l.String()]) == 0 && !strings.HasPrefix(l.String(), "spec.data.") { // keys that it must not have
 					t.Errorf("%s takes nothing that was tried", l)
 				}
 			}

@@ -23,18 +23,19 @@ func TestDefaultsOfDefinitionsAgreeWithTheGetters(t *testing.T) {
 	for kind, of := range map[string]func(spec map[string]any) []any{
 		"RunnerPool": func(spec map[string]any) []any {
 			spec["cache"], spec["demand"] = map[string]any{}, map[string]any{
-				"webhook": map[string]any{}, "slack": []any{map[string]any{}},
+				"webhook": map[string]any{}, "boosts": []any{map[string]any{}},
 				"metrics": []any{map[string]any{"busy": map[string]any{}, "prometheus": map[string]any{}, "external": map[string]any{}, "jobs": map[string]any{}}},
 			}
 			spec["containerMode"] = map[string]any{"docker": map[string]any{}}
+			spec["rest"] = map[string]any{}
 			spec["update"] = map[string]any{"canary": map[string]any{}}
 			s := read[v1alpha1.RunnerPool](t, all["RunnerPool"], spec).Spec
 			metric := s.Demand.Metrics[0]
 			return []any{
 				s.GetRunnerGroup(), s.GetRegistration(), s.GetLifetime(), s.GetMode(), s.Scale.GetMin(), s.Scale.GetIdle(), s.Scale.GetMax(), s.Deadlines.GetStartup(), s.Deadlines.GetConnect(),
-				s.Update.GetStrategy(), s.Update.GetMaxSurge(), s.Update.GetMaxUnavailable(), s.Update.Canary.GetPause(), s.Cache.GetTimeToLive(), s.Cache.GetAccessMode(),
-				s.ContainerMode.Docker.GetImage(), s.ContainerMode.Docker.GetGroupID(), s.Demand.Webhook.GetHoldFor(), s.Demand.Slack[0].GetAmount(), s.Demand.Slack[0].GetDuration(),
-				metric.GetInterval(), metric.Busy.GetScaleUpThreshold(), metric.Busy.GetScaleDownThreshold(), metric.Busy.GetScaleUpBy(), metric.Busy.GetScaleDownBy(),
+				s.Update.GetStrategy(), s.Update.GetMaxSurge(), s.Update.GetMaxUnavailable(), s.Update.Canary.GetPause(), s.Cache.GetTimeToLive(), s.Cache.GetAccessMode(), s.GetFailedPodTTL(), s.GetPlaceholder(),
+				s.ContainerMode.Docker.GetImage(), s.ContainerMode.Docker.GetGroupID(), s.Demand.Webhook.GetHoldFor(), s.Demand.Boosts[0].GetIdle(), s.Demand.Boosts[0].GetDuration(),
+				metric.GetInterval(), metric.Busy.GetScaleUpThresholdPercent(), metric.Busy.GetScaleDownThresholdPercent(), metric.Busy.GetScaleUpBy(), metric.Busy.GetScaleDownBy(),
 				metric.Prometheus.GetMaxAge(), metric.External.GetMaxAge(),
 			}
 		},

@@ -16,16 +16,16 @@ import (
 const (
 	// DefaultHoldFor is how long a job that waits counts without any news of it.
 	DefaultHoldFor = time.Hour
-	// DefaultSlackDuration is how long an event of a slack trigger counts.
-	DefaultSlackDuration = 10 * time.Minute
+	// DefaultBoostDuration is how long an event of a boost counts.
+	DefaultBoostDuration = 10 * time.Minute
 	// DefaultMetricInterval is the time between two looks at a metric.
 	DefaultMetricInterval = time.Minute
 	// DefaultMetricMaxAge is how old the newest sample of a metric may be.
 	DefaultMetricMaxAge = 5 * time.Minute
-	// DefaultScaleUpThreshold is the percentage of busy runners from which there are more.
-	DefaultScaleUpThreshold = 80
-	// DefaultScaleDownThreshold is the percentage of busy runners below which there are fewer.
-	DefaultScaleDownThreshold = 30
+	// DefaultScaleUpThresholdPercent is the percentage of busy runners from which there are more.
+	DefaultScaleUpThresholdPercent = 80
+	// DefaultScaleDownThresholdPercent is the percentage of busy runners below which there are fewer.
+	DefaultScaleDownThresholdPercent = 30
 	// DefaultBusyChange is how many more, or fewer, runners there are then.
 	DefaultBusyChange = "30%"
 )
@@ -40,6 +40,33 @@ const (
 	// RegisterREST registers ephemeral runners by GitHub's REST API; demand tells of jobs.
 	RegisterREST Registration = "REST"
 )
+
+// RESTSpec configures runners with registration REST.
+type RESTSpec struct {
+	// placeholder is Never (default), or Always to keep an offline runner registered, for servers that fail jobs whose labels no runner has.
+	// +optional
+	// +kubebuilder:default=Never
+	Placeholder PlaceholderMode `json:"placeholder,omitempty"`
+}
+
+// PlaceholderMode says when an offline runner with the pool's labels is registered.
+// +kubebuilder:validation:Enum=Never;Always
+type PlaceholderMode string
+
+const (
+	// PlaceholderNever registers only runners that run.
+	PlaceholderNever PlaceholderMode = "Never"
+	// PlaceholderAlways keeps an offline runner registered while the pool exists and is not suspended.
+	PlaceholderAlways PlaceholderMode = "Always"
+)
+
+// GetPlaceholder returns placeholder or its default.
+func (s *RunnerPoolSpec) GetPlaceholder() PlaceholderMode {
+	if s.REST == nil {
+		return PlaceholderNever
+	}
+	return cmp.Or(s.REST.Placeholder, PlaceholderNever)
+}
 
 // PoolMode says whether a pool acts.
 // +kubebuilder:validation:Enum=Active;Observe
@@ -58,12 +85,12 @@ type DemandSpec struct {
 	// +optional
 	Webhook *WebhookDemand `json:"webhook,omitempty"`
 
-	// slack adds idle runners for a while when something happens on GitHub.
+	// boosts add idle runners for a while after events on GitHub.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
-	Slack []SlackTrigger `json:"slack,omitempty"`
+	Boosts []Boost `json:"boosts,omitempty"`
 
 	// metrics that are looked at in intervals. Of several that tell of jobs the largest holds.
 	// +optional
@@ -93,12 +120,14 @@ type WebhookDemand struct {
 	Repositories []string `json:"repositories,omitempty"`
 }
 
-// SlackEvent is a kind of event on GitHub.
+// BoostEvent is a kind of event on GitHub.
 // +kubebuilder:validation:Enum=check_run;pull_request;push
-type SlackEvent string
+type BoostEvent string
 
-// SlackTrigger adds idle runners for a while.
-type SlackTrigger struct {
+// Boost adds idle runners for a while after an event.
+// +kubebuilder:validation:XValidation:rule="self.event == 'check_run' || !(has(self.status) || has(self.names))",message="status and names may only be set with event check_run"
+// +kubebuilder:validation:XValidation:rule="self.event != 'push' || !has(self.actions)",message="actions may not be set with event push, which has none"
+type Boost struct {
 	// name to call it by.
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -106,8 +135,8 @@ type SlackTrigger struct {
 	Name string `json:"name"`
 	// event that it waits for: check_run, pull_request or push.
 	// +required
-	Event SlackEvent `json:"event"`
-	// actions of the event, such as created or opened; push has none. Default: any.
+	Event BoostEvent `json:"event"`
+	// actions of the event, such as created or opened; not with push. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -117,7 +146,7 @@ type SlackTrigger struct {
 	// +optional
 	// +kubebuilder:validation:Enum=queued;in_progress;completed
 	Status string `json:"status,omitempty"`
-	// names of check runs, with * for any characters. Default: any.
+	// names of check runs, with * for any characters; only with check_run. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -135,12 +164,12 @@ type SlackTrigger struct {
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=140
 	Repositories []string `json:"repositories,omitempty"`
-	// amount of idle runners that an event adds. Default: 1.
+	// idle runners that each event adds. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +kubebuilder:default=1
-	Amount *int32 `json:"amount,omitempty"`
+	Idle *int32 `json:"idle,omitempty"`
 	// duration for which an event counts. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -198,20 +227,20 @@ type JobsMetric struct {
 }
 
 // BusyMetric proposes a total from the part of the runners that is busy.
-// +kubebuilder:validation:XValidation:rule="self.scaleDownThreshold < self.scaleUpThreshold",message="scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)"
+// +kubebuilder:validation:XValidation:rule="self.scaleDownThresholdPercent < self.scaleUpThresholdPercent",message="scaleDownThresholdPercent (30 by default) must be below scaleUpThresholdPercent (80 by default)"
 type BusyMetric struct {
-	// scaleUpThreshold is the percentage of busy runners from which there are more. Default: 80.
+	// scaleUpThresholdPercent is the percentage of busy runners from which there are more. Default: 80.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +kubebuilder:default=80
-	ScaleUpThreshold *int32 `json:"scaleUpThreshold,omitempty"`
-	// scaleDownThreshold is the percentage of busy runners below which there are fewer. Default: 30.
+	ScaleUpThresholdPercent *int32 `json:"scaleUpThresholdPercent,omitempty"`
+	// scaleDownThresholdPercent is the percentage of busy runners below which there are fewer. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
 	// +kubebuilder:default=30
-	ScaleDownThreshold *int32 `json:"scaleDownThreshold,omitempty"`
+	ScaleDownThresholdPercent *int32 `json:"scaleDownThresholdPercent,omitempty"`
 	// scaleUpBy is how many more there are, as a number or a percentage of the number before, rounded up. Default: 30%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -281,19 +310,19 @@ type ExternalMetric struct {
 // Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once says when. Of several that
 // hold at a time, the first in the list that sets a number decides on it.
 // +kubebuilder:validation:XValidation:rule="[has(self.weekly), has(self.cron), has(self.once)].filter(x, x).size() == 1",message="exactly one of weekly, cron and once must be set"
-// +kubebuilder:validation:XValidation:rule="!has(self.once) || !has(self.zone)",message="once has times with an offset, and no zone"
+// +kubebuilder:validation:XValidation:rule="!has(self.once) || !has(self.timeZone)",message="timeZone may not be set with once, whose times have an offset"
 type Schedule struct {
 	// name to call it by.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// zone of the times of weekly and cron, as in the IANA database: Europe/Berlin. Default: UTC.
+	// timeZone of the times of weekly and cron, as in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="zone must be a name of the IANA database, such as Europe/Berlin"
-	Zone string `json:"zone,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="timeZone must be a name of the IANA database, such as Europe/Berlin"
+	TimeZone string `json:"timeZone,omitempty"`
 	// weekly is a time of the week.
 	// +optional
 	Weekly *WeeklyWindow `json:"weekly,omitempty"`
@@ -310,11 +339,11 @@ type Schedule struct {
 
 // CronWindow begins by a cron expression.
 type CronWindow struct {
-	// start is when it begins: minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI.
+	// schedule is when it begins, as a cron expression: minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI.
 	// +required
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=128
-	Start string `json:"start"`
+	Schedule string `json:"schedule"`
 	// duration for which it lasts by the clock, at most 366 days.
 	// +required
 	// +kubebuilder:validation:Type=string
@@ -435,7 +464,7 @@ type ScalingPolicy struct {
 	PeriodSeconds int32 `json:"periodSeconds"`
 }
 
-// Names of sources of demand that no metric and no slack trigger may have.
+// Names of sources of demand that no metric and no boost may have.
 const (
 	// DemandScaleSet is the scale set's own session, or its statistics.
 	DemandScaleSet = "scaleSet"
@@ -445,7 +474,7 @@ const (
 
 // DemandStatus is what one source of demand says.
 type DemandStatus struct {
-	// name of the source: scaleSet, webhook, or the name of a metric or slack trigger.
+	// name of the source: scaleSet, webhook, or the name of a metric or boost.
 	Name string `json:"name"`
 	// jobs that it tells of.
 	// +optional
@@ -480,8 +509,8 @@ type ScheduleStatus struct {
 	Next *metav1.Time `json:"next,omitempty"`
 }
 
-// ObservedStatus is what a pool in the mode Observe would do, beside what runs.
-type ObservedStatus struct {
+// Observation is what a pool in the mode Observe would do, beside what runs.
+type Observation struct {
 	// desired number of runners that it would have.
 	Desired int32 `json:"desired"`
 	// actual number of runners that GitHub has with the pool's labels, whoever made them.
@@ -497,12 +526,12 @@ type ObservedStatus struct {
 // GetHoldFor returns how long a job that waits counts without any news of it.
 func (w *WebhookDemand) GetHoldFor() time.Duration { return durationOr(w.HoldFor, DefaultHoldFor) }
 
-// GetAmount returns how many idle runners an event adds.
-func (s *SlackTrigger) GetAmount() int32 { return ptr.Deref(s.Amount, 1) }
+// GetIdle returns how many idle runners an event adds.
+func (s *Boost) GetIdle() int32 { return ptr.Deref(s.Idle, 1) }
 
 // GetDuration returns how long an event counts.
-func (s *SlackTrigger) GetDuration() time.Duration {
-	return durationOr(s.Duration, DefaultSlackDuration)
+func (s *Boost) GetDuration() time.Duration {
+	return durationOr(s.Duration, DefaultBoostDuration)
 }
 
 // GetInterval returns the time between two looks.
@@ -510,14 +539,14 @@ func (m *MetricSource) GetInterval() time.Duration {
 	return durationOr(m.Interval, DefaultMetricInterval)
 }
 
-// GetScaleUpThreshold returns the percentage of busy runners from which there are more.
-func (b *BusyMetric) GetScaleUpThreshold() int32 {
-	return ptr.Deref(b.ScaleUpThreshold, DefaultScaleUpThreshold)
+// GetScaleUpThresholdPercent returns the percentage of busy runners from which there are more.
+func (b *BusyMetric) GetScaleUpThresholdPercent() int32 {
+	return ptr.Deref(b.ScaleUpThresholdPercent, DefaultScaleUpThresholdPercent)
 }
 
-// GetScaleDownThreshold returns the percentage of busy runners below which there are fewer.
-func (b *BusyMetric) GetScaleDownThreshold() int32 {
-	return ptr.Deref(b.ScaleDownThreshold, DefaultScaleDownThreshold)
+// GetScaleDownThresholdPercent returns the percentage of busy runners below which there are fewer.
+func (b *BusyMetric) GetScaleDownThresholdPercent() int32 {
+	return ptr.Deref(b.ScaleDownThresholdPercent, DefaultScaleDownThresholdPercent)
 }
 
 // GetScaleUpBy returns how many more runners there are.
@@ -538,8 +567,8 @@ func (p *PrometheusMetric) GetMaxAge() time.Duration {
 // GetMaxAge returns how old a value may be.
 func (e *ExternalMetric) GetMaxAge() time.Duration { return durationOr(e.MaxAge, DefaultMetricMaxAge) }
 
-// GetZone returns the zone of the times.
-func (s *Schedule) GetZone() string { return cmp.Or(s.Zone, "UTC") }
+// GetTimeZone returns the time zone of weekly and cron.
+func (s *Schedule) GetTimeZone() string { return cmp.Or(s.TimeZone, "UTC") }
 
 // GetRegistration returns how the runners are registered.
 func (s *RunnerPoolSpec) GetRegistration() Registration {

@@ -67,7 +67,7 @@ func (s *PauseScope) UnmarshalJSON(data []byte) error {
 func (m *PoolMode) UnmarshalJSON(data []byte) error { return decodeWord(data, m, Active, Observe) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (e *SlackEvent) UnmarshalJSON(data []byte) error {
+func (e *BoostEvent) UnmarshalJSON(data []byte) error {
 	return decodeWord(data, e, "check_run", "pull_request", "push")
 }
 
@@ -107,6 +107,16 @@ func (w *Weekday) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON implements json.Unmarshaler.
 func (g *CeilingGroup) UnmarshalJSON(data []byte) error {
 	return decodeWord(data, g, CeilingAll, CeilingNamespace, CeilingConnection, CeilingLabel)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *AssignedJobs) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, a, AssignedJobsServe, AssignedJobsWait)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *PlaceholderMode) UnmarshalJSON(data []byte) error {
+	return decodeWord(data, p, PlaceholderNever, PlaceholderAlways)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

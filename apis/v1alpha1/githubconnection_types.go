@@ -49,7 +49,7 @@ const (
 )
 
 // GitHubConnectionSpec is one GitHub identity: where, and as whom.
-// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.mountRef)",message="exactly one of secretRef and mountRef must be set"
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.mount)",message="exactly one of secretRef and mount must be set"
 type GitHubConnectionSpec struct {
 	// url of the organization, repository or enterprise that runners serve, as a
 	// browser shows it: https://github.com/ORG, https://HOST/OWNER/REPO or
@@ -68,10 +68,10 @@ type GitHubConnectionSpec struct {
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
-	// mountRef names a folder, in that of the connection's namespace below the controller's --credentials-dir, that holds the
-	// same keys as files, for credentials that a vault or a CSI driver mounts.
+	// mount names a folder that holds the same keys as files, for credentials that a vault or a CSI driver mounts. The folder is in the one of the
+	// connection's namespace below the controller's --credentials-dir.
 	// +optional
-	MountRef *MountReference `json:"mountRef,omitempty"`
+	Mount *CredentialsMount `json:"mount,omitempty"`
 
 	// webhook takes in events that GitHub sends, at /github/NAMESPACE/NAME of the webhook server.
 	// +optional
@@ -210,8 +210,8 @@ type ConnectionCA struct {
 // GetKey returns the key that holds the certificates.
 func (c *ConnectionCA) GetKey() string { return cmp.Or(c.Key, CAKey) }
 
-// MountReference names a folder of mounted credentials.
-type MountReference struct {
+// CredentialsMount names a folder of mounted credentials.
+type CredentialsMount struct {
 	// name of the folder, without a path.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
@@ -270,17 +270,17 @@ type GitHubConnectionStatus struct {
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
 
-	// lacks is what Corral uses and GitHub was found not to have, or not to show to these credentials. None of it keeps the connection
-	// from being ready.
+	// missingFeatures are features of GitHub that Corral uses and that the server does not have, or does not show to these credentials. The
+	// connection is ready without them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	Lacks []Lack `json:"lacks,omitempty"`
+	MissingFeatures []MissingFeature `json:"missingFeatures,omitempty"`
 
-	// probed identifies what lacks was found out for: credentials, generation, server's version and request. It is empty while a part
-	// isn't known.
+	// featuresProbe identifies what missingFeatures was determined for: credentials, generation, server version and request. It is empty while
+	// some features are still unknown.
 	// +optional
-	Probed string `json:"probed,omitempty"`
+	FeaturesProbe string `json:"featuresProbe,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
@@ -320,15 +320,15 @@ func (c *GitHubConnection) TokenEnds(now time.Time) *metav1.Time {
 
 // EventsRefused returns what is wrong with the events that come for the connection; "" if nothing is.
 func (c *GitHubConnection) EventsRefused() string {
-	if i := slices.IndexFunc(c.Status.Lacks, func(l Lack) bool { return l.Name == LackEvents }); i >= 0 {
-		return c.Status.Lacks[i].Message
+	if i := slices.IndexFunc(c.Status.MissingFeatures, func(m MissingFeature) bool { return m.Name == FeatureEvents }); i >= 0 {
+		return c.Status.MissingFeatures[i].Message
 	}
 	return ""
 }
 
-// Lack is something that GitHub doesn't have, or doesn't show.
-type Lack struct {
-	// name of it: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups, Deliveries or Events.
+// MissingFeature is a feature that GitHub does not have, or does not show to the credentials.
+type MissingFeature struct {
+	// name of the feature: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups, Deliveries or Events.
 	// +required
 	Name string `json:"name"`
 
@@ -337,14 +337,14 @@ type Lack struct {
 	Message string `json:"message"`
 }
 
-// Names of what may be lacking.
+// Names of features that may be missing.
 const (
-	LackScaleSets      = "ScaleSets"
-	LackSeveralLabels  = "SeveralLabels"  // more than one on a scale set
-	LackRunnerReleases = "RunnerReleases" // of the runner program, listed
-	LackRunnerGroups   = "RunnerGroups"   // listed by the REST API
-	LackDeliveries     = "Deliveries"     // to the webhook, listed
-	LackEvents         = "Events"         // with a right signature
+	FeatureScaleSets      = "ScaleSets"
+	FeatureSeveralLabels  = "SeveralLabels"  // more than one on a scale set
+	FeatureRunnerReleases = "RunnerReleases" // of the runner program, listed
+	FeatureRunnerGroups   = "RunnerGroups"   // listed by the REST API
+	FeatureDeliveries     = "Deliveries"     // to the webhook, listed
+	FeatureEvents         = "Events"         // with a right signature
 )
 
 // GitHubConnection is one GitHub identity that pools use.

@@ -20,10 +20,6 @@ const MaxStatusText = 8 << 10
 // UnknownJob is the id of a job that a runner is seen to have, and that nobody has named yet.
 const UnknownJob = "unknown"
 
-// PlaceholderAnnotation on a pool with registration REST keeps a runner of its labels registered
-// that never runs, for servers that fail a job at once when no runner of its labels is there: "true".
-const PlaceholderAnnotation = "corral.dev/placeholder"
-
 // systems and architectures are the words that GitHub's own labels of a runner have:
 // https://docs.github.com/actions/hosting-your-own-runners/managing-self-hosted-runners/using-labels-with-self-hosted-runners
 var (

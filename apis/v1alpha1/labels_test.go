@@ -29,7 +29,7 @@ func TestRegisteredLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.RunnerPoolSpec{
-				Labels: c.labels, Template: runtime.RawExtension{Raw: []byte(c.template)},
+				RunnerLabels: c.labels, Template: runtime.RawExtension{Raw: []byte(c.template)},
 			}}
 			if diff := cmp.Diff(c.want, pool.GetRegisteredLabels()); diff != "" {
 				t.Error(diff)

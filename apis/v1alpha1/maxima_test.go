@@ -61,11 +61,15 @@ func hasEnd(pattern string) bool {
 // whole are the fields in which anything may stand, and what bounds each in bytes, before anything of it is parsed. The API server takes what
 // etcd does.
 var whole = map[string]string{
-	"RunnerPool.spec.template (any)":            "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
-	"RunnerPolicy.spec.data (any)":              "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
-	"RunnerPolicy.spec.parameters (any)":        "the same",
-	"ClusterRunnerPolicy.spec.data (any)":       "the same",
-	"ClusterRunnerPolicy.spec.parameters (any)": "the same",
+	"RunnerPool.spec.template (any)":                 "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
+	"RunnerPolicy.spec.data (any)":                   "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
+	"RunnerPolicy.spec.data.library (any)":           "as part of data",
+	"RunnerPolicy.spec.data.parameters (any)":        "as part of data",
+	"RunnerPolicy.spec.parameters (any)":             "the same",
+	"ClusterRunnerPolicy.spec.data (any)":            "the same",
+	"ClusterRunnerPolicy.spec.data.library (any)":    "as part of data",
+	"ClusterRunnerPolicy.spec.data.parameters (any)": "as part of data",
+	"ClusterRunnerPolicy.spec.parameters (any)":      "the same",
 }
 
 // Each string, list and map has a maximum, items included, or is in a field that is bounded as a whole.
@@ -100,9 +104,9 @@ func TestReservedLabelsAreRefused(t *testing.T) {
 		spec map[string]any
 		want bool
 	}{
-		"others":             {"linux", map[string]any{"labels": []any{"gpu", "corral", "my-corral-owner-1"}}, true},
-		"a mark":             {"linux", map[string]any{"labels": []any{"gpu", mark}}, false},
-		"a mark in capitals": {"linux", map[string]any{"labels": []any{strings.ToUpper(mark)}}, false},
+		"others":             {"linux", map[string]any{"runnerLabels": []any{"gpu", "corral", "my-corral-owner-1"}}, true},
+		"a mark":             {"linux", map[string]any{"runnerLabels": []any{"gpu", mark}}, false},
+		"a mark in capitals": {"linux", map[string]any{"runnerLabels": []any{strings.ToUpper(mark)}}, false},
 		"a scale set's name": {"linux", map[string]any{"scaleSetName": "Corral-owner-1"}, false},
 		"a pool's name":      {mark, map[string]any{}, false},
 	} {

@@ -59,6 +59,7 @@ type PolicyRules struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:XValidation:rule="!has(self.library) && !has(self.parameters)",message="data must not have the keys library and parameters: rules read spec.library and spec.parameters there"
 	Data *runtime.RawExtension `json:"data,omitempty"`
 
 	// parameters that the policy's own rules read as data.parameters, as a JSON object.
@@ -79,9 +80,16 @@ type RunnerPolicySpec struct {
 	// reconcile.fluxcd.io/watch: Enabled.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=map
-	// +listMapKey=name
-	ModulesFrom []LocalObjectReference `json:"modulesFrom,omitempty"`
+	// +listType=set
+	ModulesFrom []ModulesSource `json:"modulesFrom,omitempty"`
+}
+
+// ModulesSource is an object that holds modules.
+// +structType=atomic
+type ModulesSource struct {
+	// configMapRef names a ConfigMap.
+	// +required
+	ConfigMapRef LocalObjectReference `json:"configMapRef"`
 }
 
 // ClusterRunnerPolicySpec is a policy for pools of any namespace: the guard rail, which no
@@ -101,10 +109,16 @@ type ClusterRunnerPolicySpec struct {
 	// data.yaml are data.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=map
-	// +listMapKey=namespace
-	// +listMapKey=name
-	ModulesFrom []NamespacedObjectReference `json:"modulesFrom,omitempty"`
+	// +listType=set
+	ModulesFrom []ClusterModulesSource `json:"modulesFrom,omitempty"`
+}
+
+// ClusterModulesSource is an object in any namespace that holds modules.
+// +structType=atomic
+type ClusterModulesSource struct {
+	// configMapRef names a ConfigMap.
+	// +required
+	ConfigMapRef NamespacedObjectReference `json:"configMapRef"`
 }
 
 // NamespacedObjectReference names an object in any namespace.
@@ -223,7 +237,7 @@ func (p *RunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
 // ConfigMaps are those that modulesFrom names.
 func (p *RunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
 	for _, c := range p.Spec.ModulesFrom {
-		names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: c.Name})
+		names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: c.ConfigMapRef.Name})
 	}
 	return names
 }
@@ -283,7 +297,7 @@ func (p *ClusterRunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRul
 // ConfigMaps are those that modulesFrom names.
 func (p *ClusterRunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
 	for _, c := range p.Spec.ModulesFrom {
-		names = append(names, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+		names = append(names, types.NamespacedName{Namespace: c.ConfigMapRef.Namespace, Name: c.ConfigMapRef.Name})
 	}
 	return names
 }

@@ -272,17 +272,17 @@ type ResourceRules struct {
 
 // HourRules bound pools by the time.
 //
-// Times are those of a clock on the wall in the zone. When it is put back, it is taken to stand
+// Times are those of a clock on the wall in timeZone. When it is put back, it is taken to stand
 // still until it shows a later time than before: no window opens or closes twice. When it is put
 // forward, what was to begin or end in between does so at that moment.
 // +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: the windows outside of which it holds"
 type HourRules struct {
-	// zone of the times, as in the IANA database: Europe/Berlin. Default: UTC.
+	// timeZone of the times, as in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="zone must be a name of the IANA database, such as Europe/Berlin"
-	Zone string `json:"zone,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="timeZone must be a name of the IANA database, such as Europe/Berlin"
+	TimeZone string `json:"timeZone,omitempty"`
 
 	// open are the windows of the week outside of which closed holds. Default: always open.
 	// +optional
@@ -336,8 +336,8 @@ type WeeklyWindow struct {
 type Weekday string
 
 // HourLimits are upper bounds of a pool's numbers.
-// +kubebuilder:validation:MinProperties=1
-// +kubebuilder:validation:XValidation:rule="!has(self.hard) || has(self.max)",message="hard needs max"
+// +kubebuilder:validation:XValidation:rule="has(self.max) || has(self.min) || has(self.idle)",message="at least one of max, min and idle must be set"
+// +kubebuilder:validation:XValidation:rule="self.assignedJobs == 'Serve' || has(self.max)",message="assignedJobs: Wait needs max"
 type HourLimits struct {
 	// max runners.
 	// +optional
@@ -351,9 +351,10 @@ type HourLimits struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Idle *int32 `json:"idle,omitempty"`
-	// hard lets jobs wait too that GitHub had assigned before. Otherwise they are still served, above max.
+	// assignedJobs is Serve (default): jobs that GitHub assigned before still run, above max; or Wait: they wait too.
 	// +optional
-	Hard bool `json:"hard,omitempty"`
+	// +kubebuilder:default=Serve
+	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 }
 
 // Freeze is a time in which pools aren't updated.
@@ -378,6 +379,17 @@ type Freeze struct {
 	// +optional
 	Limits *HourLimits `json:"limits,omitempty"`
 }
+
+// AssignedJobs says what happens to jobs that GitHub assigned to a pool before its max fell below their number.
+// +kubebuilder:validation:Enum=Serve;Wait
+type AssignedJobs string
+
+const (
+	// AssignedJobsServe runs them, above the max.
+	AssignedJobsServe AssignedJobs = "Serve"
+	// AssignedJobsWait lets them wait until the max admits them.
+	AssignedJobsWait AssignedJobs = "Wait"
+)
 
 // CeilingGroup says which pools share a ceiling.
 // +kubebuilder:validation:Enum=All;Namespace;Connection;Label
@@ -408,7 +420,7 @@ const (
 // Ceiling is the most runners that a group of pools has together. What counts is what is granted to
 // a pool: the larger of the runners that it has and those that it is to have.
 // +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides need by: Namespace, Connection or Label"
-// +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.label)",message="label must be set when by is Label, and only then"
+// +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.labelKey)",message="labelKey must be set when by is Label, and only then"
 type Ceiling struct {
 	// name to call it by.
 	// +required
@@ -420,10 +432,10 @@ type Ceiling struct {
 	// +required
 	By CeilingGroup `json:"by"`
 
-	// label whose value the pools of a group have in common; pools without it aren't bound.
+	// labelKey is the key of the label whose value the pools of a group have in common. Pools without it are not bound.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
-	Label string `json:"label,omitempty"`
+	LabelKey string `json:"labelKey,omitempty"`
 
 	// max runners of each group together.
 	// +required
@@ -442,9 +454,10 @@ type Ceiling struct {
 	// +optional
 	Share CeilingShare `json:"share,omitempty"`
 
-	// soft serves jobs that GitHub had assigned already, above the ceiling. Otherwise they wait.
+	// assignedJobs is Wait (default): jobs that GitHub assigned before wait while the group is above max; or Serve: they still run.
 	// +optional
-	Soft bool `json:"soft,omitempty"`
+	// +kubebuilder:default=Wait
+	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 }
 
 // CeilingMax is the most runners of one group.

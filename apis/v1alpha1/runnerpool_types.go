@@ -28,6 +28,8 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the most that a RunnerPool's spec takes as JSON, its template included.
 	MaxPoolBytes = 256 << 10
+	// MaxFailedPodTTL is the longest time that the pod of a failed runner is kept.
+	MaxFailedPodTTL = 24 * time.Hour
 	// DefaultCanaryPause is how long canaries have to do well.
 	DefaultCanaryPause = 5 * time.Minute
 )
@@ -37,9 +39,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName is of a scale set: runners with registration REST have none"
 // +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
 // +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent is of pools with lifetime Persistent"
-// +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.labels) && self.labels.exists(l, l.contains(',')))",message="labels of persistent runners must not have a comma: their program takes it for the end of one"
+// +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.runnerLabels) && self.runnerLabels.exists(l, l.contains(',')))",message="runnerLabels of persistent runners must not have a comma: the runner program splits labels there"
 // +kubebuilder:validation:XValidation:rule="has(self.template)",message="template must be set"
 // +kubebuilder:validation:XValidation:rule="self.stopPolicy != 'Hold' || self.registration != 'REST'",message="stopPolicy Hold needs a scale set: GitHub gives jobs to every idle REST runner"
+// +kubebuilder:validation:XValidation:rule="!has(self.rest) || self.registration == 'REST'",message="rest may only be set with registration REST"
 type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
@@ -59,22 +62,26 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default=default
 	RunnerGroup string `json:"runnerGroup,omitempty"`
 
-	// labels that jobs ask for with runs-on. Default: the scale set's name.
+	// runnerLabels are the labels that jobs ask for with runs-on. Default: the scale set's name.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.all(l, l == l.trim())",message="labels must not begin or end with white space"
-	// +kubebuilder:validation:XValidation:rule="self.all(l, self.exists_one(m, m.lowerAscii() == l.lowerAscii()))",message="labels must differ by more than case: GitHub compares them without it"
-	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="labels must not begin with corral-owner-: the controller knows its own runners by them"
-	Labels []string `json:"labels,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self.all(l, l == l.trim())",message="runnerLabels must not begin or end with white space"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, self.exists_one(m, m.lowerAscii() == l.lowerAscii()))",message="runnerLabels must differ by more than case: GitHub compares them without it"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="runnerLabels must not begin with corral-owner-: the controller knows its own runners by them"
+	RunnerLabels []string `json:"runnerLabels,omitempty"`
 
 	// registration is ScaleSet (default), or REST for runners without a scale set, whose jobs demand tells of.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
 	// +kubebuilder:default=ScaleSet
 	Registration Registration `json:"registration,omitempty"`
+
+	// rest configures runners with registration REST.
+	// +optional
+	REST *RESTSpec `json:"rest,omitempty"`
 
 	LifetimeSpec `json:",inline"`
 
@@ -125,10 +132,14 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default=None
 	StopPolicy StopPolicy `json:"stopPolicy,omitempty"`
 
-	// keepFailed keeps the pod of the last runner that failed for ten minutes, ended, so that its log can be read. It counts for nothing. A
-	// pod that was never on a node, or has a claim of the cache, isn't kept.
+	// failedPodTTL keeps the ended pod of the last failed runner for debugging. It does not count towards max. Pods without a node or with a
+	// claim of the cache are not kept. Default: 0s.
 	// +optional
-	KeepFailed bool `json:"keepFailed,omitempty"`
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) <= duration('24h')`,message="must be a duration of at most 24h, such as 10m"
+	// +kubebuilder:default="0s"
+	FailedPodTTL *metav1.Duration `json:"failedPodTTL,omitempty"`
 }
 
 // StopPolicy says whether a pool accepts jobs, and which runners it keeps if not.
@@ -312,17 +323,17 @@ type RunnerPoolStatus struct {
 	// +optional
 	Update *UpdateStatus `json:"update,omitempty"`
 
-	// template is what policies say of the pod of the spec.
+	// policy is the verdict of policies on the pod of spec.template.
 	// +optional
-	Template *TemplateVerdict `json:"template,omitempty"`
+	Policy *TemplateVerdict `json:"policy,omitempty"`
 
 	// jobs assigned to the pool and not finished. Absent until they were counted for the first time.
 	// +optional
 	Jobs *int32 `json:"jobs,omitempty"`
 
-	// waiting is how many more jobs wait because the pool accepts no more.
+	// jobsWaiting is how many more jobs wait because the pool accepts no more.
 	// +optional
-	Waiting int32 `json:"waiting,omitempty"`
+	JobsWaiting int32 `json:"jobsWaiting,omitempty"`
 
 	// demand is what each of several sources says.
 	// +optional
@@ -335,9 +346,9 @@ type RunnerPoolStatus struct {
 	// +optional
 	Schedule *ScheduleStatus `json:"schedule,omitempty"`
 
-	// observed is what a pool in the mode Observe would do.
+	// observation is what a pool in the mode Observe would do.
 	// +optional
-	Observed *ObservedStatus `json:"observed,omitempty"`
+	Observation *Observation `json:"observation,omitempty"`
 
 	// selector of the pool's pods, for the subresource scale: kubectl scale and autoscalers set spec.scale.min by it.
 	// +optional
@@ -490,15 +501,15 @@ type Decision struct {
 	// id of the policies' decision on the limits.
 	// +optional
 	ID string `json:"id,omitempty"`
-	// digest of the policies that were asked; empty if none is bound.
+	// policyDigest of the policies that were asked; empty if none is bound.
 	// +optional
-	Digest string `json:"digest,omitempty"`
+	PolicyDigest string `json:"policyDigest,omitempty"`
 	// limits that hold. They go on to hold while a policy can't be asked.
 	// +optional
 	Limits *DecidedLimits `json:"limits,omitempty"`
-	// waiting is how many accepted jobs wait because a policy bounds the pool hard.
+	// jobsHeld is how many accepted jobs wait because of a policy with assignedJobs: Wait.
 	// +optional
-	Waiting int32 `json:"waiting,omitempty"`
+	JobsHeld int32 `json:"jobsHeld,omitempty"`
 	// before are the numbers of the decision before.
 	// +optional
 	Before *DecidedNumbers `json:"before,omitempty"`
@@ -523,9 +534,9 @@ type DecidedLimits struct {
 	Max *int32 `json:"max,omitempty"`
 	// idle runners.
 	Idle int32 `json:"idle"`
-	// hard is true when jobs accepted beyond max wait.
+	// assignedJobs is Wait if assigned jobs above max wait; otherwise absent.
 	// +optional
-	Hard bool `json:"hard,omitempty"`
+	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 	// shared is true when rules read what other pools were granted.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
@@ -617,9 +628,9 @@ type TemplateVerdict struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
-	// digest of the policies that judged it.
+	// policyDigest of the policies that judged it.
 	// +optional
-	Digest string `json:"digest,omitempty"`
+	PolicyDigest string `json:"policyDigest,omitempty"`
 	// allowed is false when a policy denies it.
 	Allowed bool `json:"allowed"`
 	// denials, the first 16.
@@ -722,10 +733,10 @@ func (p *RunnerPool) GetScaleSetName() string { return cmp.Or(p.Spec.ScaleSetNam
 
 // GetRunnerLabels returns the labels that jobs ask for.
 func (p *RunnerPool) GetRunnerLabels() []string {
-	if len(p.Spec.Labels) == 0 {
+	if len(p.Spec.RunnerLabels) == 0 {
 		return []string{p.GetScaleSetName()}
 	}
-	return p.Spec.Labels
+	return p.Spec.RunnerLabels
 }
 
 // GetRunnerGroup returns the runner group on GitHub.
@@ -745,6 +756,9 @@ func (s *ScaleSpec) GetMax() int32 { return ptr.Deref(s.Max, UnboundedMax) }
 
 // GetIdle returns how many runners are kept free.
 func (s *ScaleSpec) GetIdle() int32 { return ptr.Deref(s.Idle, 0) }
+
+// GetFailedPodTTL returns how long the pod of the last failed runner is kept; 0 for not at all.
+func (s *RunnerPoolSpec) GetFailedPodTTL() time.Duration { return durationOr(s.FailedPodTTL, 0) }
 
 // GetConnect returns the longest time from a running container to a runner that GitHub sees.
 func (d *DeadlinesSpec) GetConnect() time.Duration {

@@ -24,7 +24,7 @@ import (
 var poisons = map[string]struct{ object, unreadable, lost string }{
 	"RunnerPool": {
 		object: `"spec":{"connectionRef":{"name":"main"},"update":{"maxSurge":5000000000},"scale":{"idleTimeout":"banana",` +
-			`"schedules":[{"name":"a","cron":{"start":"x","duration":"1h"}},{"name":"b","cron":{"start":"y","duration":"2 weeks"}}],` +
+			`"schedules":[{"name":"a","cron":{"schedule":"x","duration":"1h"}},{"name":"b","cron":{"schedule":"y","duration":"2 weeks"}}],` +
 			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}}`,
 		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
 spec.scale.idleTimeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "banana"
@@ -181,7 +181,7 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 func TestUnknownWordsAreUnreadable(t *testing.T) {
 	harmless := map[string]string{
 		"spec.cache.accessMode":                                       "the API server refuses the claim",
-		"spec.demand.slack.*.status":                                  "no event has it",
+		"spec.demand.boosts.*.status":                                 "no event has it",
 		"spec.containerMode.kubernetes.workVolumeClaim.accessModes.*": "the API server refuses the pod",
 		"spec.sourceRef.kind":                                         "it names no kind that can be read",
 	}

@@ -56,7 +56,7 @@ type Reconciler struct {
 	kube.Reporter
 	// Secrets reads without a cache, so that the right to list isn't needed.
 	Secrets client.Reader
-	// CredentialsDir has the folders that mountRef names; empty when there are none.
+	// CredentialsDir has the folders that spec.mount names; empty when there are none.
 	CredentialsDir string
 	// Connections gets the credentials that GitHub took.
 	Connections *github.Connections
@@ -69,7 +69,7 @@ type Reconciler struct {
 	verified map[types.NamespacedName]verification
 }
 
-// New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that mountRef names, empty if there are none.
+// New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that spec.mount names, empty if there are none.
 func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, signatures Signatures, credentialsDir string, now func() time.Time) *Reconciler {
 	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, Signatures: signatures, CredentialsDir: credentialsDir, Now: now}
 }
@@ -86,8 +86,8 @@ type verification struct {
 	refusals   int // in a row: GitHub refused the credentials
 	at, next   time.Time
 
-	probed  bool // whether GitHub was asked what it lacks
-	lacks   []v1alpha1.Lack
+	probed  bool // whether GitHub was asked for its features
+	missing []v1alpha1.MissingFeature
 	unknown error // of what didn't come to light
 }
 
@@ -99,7 +99,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 //  1. credentials: read them
 //  2. verify: what GitHub says of them, asked when something changed or it is time
 //  3. use: good ones become the client of all pools on the connection
-//  4. lacks: what GitHub doesn't have, asked once
+//  4. missing features: what GitHub does not have, asked once
 //  5. webhook: whether there is a secret for GitHub's events
 //  6. trouble: what GitHub answers to whoever works for the connection's pools
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -117,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
-	conn.Status.Lacks = withEvents(conn.Status.Lacks, r.eventsRefused(ctx, conn)) // whatever GitHub says of the credentials
+	conn.Status.MissingFeatures = withEvents(conn.Status.MissingFeatures, r.eventsRefused(ctx, conn)) // whatever GitHub says of the credentials
 	before := conn.Status.Identity
 	done, err := r.reconcile(ctx, conn)
 	done.News = before != "" && before != conn.Status.Identity
@@ -160,8 +160,8 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return again, err
 	}
 	conn.Status.Scope, conn.Status.Identity, conn.Status.ServerVersion = string(v.identity.Scope), v.identity.Login, v.identity.ServerVersion
-	lacks, probed := r.lacks(ctx, conn, v)
-	conn.Status.Lacks, conn.Status.Probed = withEvents(lacks, conn.EventsRefused()), probed
+	missing, probed := r.missingFeatures(ctx, conn, v)
+	conn.Status.MissingFeatures, conn.Status.FeaturesProbe = withEvents(missing, conn.EventsRefused()), probed
 	conn.Status.TokenExpires = nil
 	if !v.identity.Expires.IsZero() {
 		conn.Status.TokenExpires = &metav1.Time{Time: v.identity.Expires}

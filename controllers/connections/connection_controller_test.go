@@ -52,7 +52,7 @@ type stage struct {
 	server  string // its version
 	expires time.Time
 	probes  int
-	lacks   []v1alpha1.Lack
+	missing []v1alpha1.MissingFeature
 	unknown error
 
 	signatures wrong
@@ -97,9 +97,9 @@ func (s *stage) restart() {
 			return rest.Identity{Scope: github.Organization, Login: "octocat", ServerVersion: s.server, Expires: s.expires}, s.answer
 		},
 		Signatures: &s.signatures,
-		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
+		Probe: func(context.Context, *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error) {
 			s.probes++
-			return s.lacks, s.unknown
+			return s.missing, s.unknown
 		},
 	}
 }

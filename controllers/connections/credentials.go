@@ -35,7 +35,7 @@ var credentialKeys = []string{
 var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
 
 // Read reads the credentials of a connection, which needn't be in the cluster, and its way to GitHub, as the controller does. credentialsDir has the folder
-// that its mountRef names, without one for its namespace if it has none.
+// that its spec.mount names, without one for its namespace if it has none.
 func Read(ctx context.Context, secrets client.Reader, credentialsDir string, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	creds, named, err := (&Reconciler{Secrets: secrets, CredentialsDir: credentialsDir}).readCredentials(ctx, conn)
 	if err == nil {
@@ -62,8 +62,8 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 	case conn.Spec.SecretRef != nil:
 		from = "Secret " + conn.Spec.SecretRef.Name
 		values, err = r.read(ctx, from, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name}, &corev1.Secret{})
-	case conn.Spec.MountRef != nil:
-		folder := path.Join(conn.Namespace, conn.Spec.MountRef.Name) // neither has a slash or is ..
+	case conn.Spec.Mount != nil:
+		folder := path.Join(conn.Namespace, conn.Spec.Mount.Name) // neither has a slash or is ..
 		from = "mounted folder " + folder
 		values, err = readMount(r.CredentialsDir, folder)
 	default:

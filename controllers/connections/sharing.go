@@ -71,7 +71,7 @@ func has(c *v1alpha1.GitHubConnection, creds github.Credentials) bool {
 func sharesCredentials(a, b *v1alpha1.GitHubConnection) bool {
 	s, t := &a.Spec, &b.Spec
 	return s.SecretRef != nil && t.SecretRef != nil && s.SecretRef.Name == t.SecretRef.Name ||
-		s.MountRef != nil && t.MountRef != nil && s.MountRef.Name == t.MountRef.Name
+		s.Mount != nil && t.Mount != nil && s.Mount.Name == t.Mount.Name
 }
 
 // serverOf is where a connection leads, without what it is for there: by another proxy, or with other certificates, another may answer.

@@ -100,8 +100,8 @@ func (r *Reconciler) notes(conn *v1alpha1.GitHubConnection) []catalog.Cause {
 	if ahead := r.Connections.Ahead(Key(client.ObjectKeyFromObject(conn))); ahead.Abs() > clock.Limit {
 		all = append(all, catalog.ClockDiffers.With(ahead.Round(time.Second)))
 	}
-	for _, lack := range conn.Status.Lacks {
-		all = append(all, catalog.FeatureMissing.With(lack.Name).Detailed(lack.Message))
+	for _, feature := range conn.Status.MissingFeatures {
+		all = append(all, catalog.FeatureMissing.With(feature.Name).Detailed(feature.Message))
 	}
 	return all
 }

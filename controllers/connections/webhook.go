@@ -44,13 +44,13 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 	return fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", name)
 }
 
-// withEvents returns what is lacking, with events if they are refused.
-func withEvents(lacks []v1alpha1.Lack, refused string) []v1alpha1.Lack {
-	lacks = slices.DeleteFunc(slices.Clone(lacks), func(l v1alpha1.Lack) bool { return l.Name == v1alpha1.LackEvents })
+// withEvents returns the missing features, with events if they are refused.
+func withEvents(missing []v1alpha1.MissingFeature, refused string) []v1alpha1.MissingFeature {
+	missing = slices.DeleteFunc(slices.Clone(missing), func(l v1alpha1.MissingFeature) bool { return l.Name == v1alpha1.FeatureEvents })
 	if refused != "" {
-		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: refused})
+		missing = append(missing, v1alpha1.MissingFeature{Name: v1alpha1.FeatureEvents, Message: refused})
 	}
-	return lacks
+	return missing
 }
 
 // checkWebhook says that GitHub's events are refused for want of a secret. Pools keep working.

@@ -58,7 +58,7 @@ func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
 	case d.Event == webhook.WorkflowJobEvent && d.Job != nil:
 		result = k.acceptJob(job, d, owners, now)
 	case d.Event != webhook.WorkflowJobEvent:
-		result = k.addSlack(job, d, now)
+		result = k.addBoosts(job, d, now)
 	}
 	if result == taken {
 		c.do(func() { c.lookBack.relevant = now })
@@ -260,8 +260,8 @@ func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool 
 	return best.pool
 }
 
-// addSlack counts an event for all triggers that it fits.
-func (k *JobTracker) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
+// addBoosts counts an event for all triggers that it fits.
+func (k *JobTracker) addBoosts(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
 	result, length := overloaded, max(len(d.Repository.FullName), len(d.Branch))
 	if d.CheckRun != nil {
 		length = max(length, len(d.CheckRun.Name))
@@ -273,21 +273,21 @@ func (k *JobTracker) addSlack(job jobmatch.Job, d webhook.Delivery, now time.Tim
 			result = min(result, irrelevant)
 		}
 		for c := range s.index[asked{event: d.Event}] {
-			result = min(result, s.addSlackAt(c.pool, fits[c], d, now))
+			result = min(result, s.addBoostsAt(c.pool, fits[c], d, now))
 		}
 		s.mu.Unlock()
 	}
 	return result
 }
 
-// addSlackAt counts an event for triggers of a pool.
-func (s *space) addSlackAt(p *pool, triggers []*trigger, d webhook.Delivery, now time.Time) outcome {
+// addBoostsAt counts an event for triggers of a pool.
+func (s *space) addBoostsAt(p *pool, triggers []*trigger, d webhook.Delivery, now time.Time) outcome {
 	if len(triggers) == 0 || s.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
 		return irrelevant
 	}
 	result := known
 	for _, t := range triggers {
-		if p.slack.Record(t.Name, cmp.Or(d.Identity, d.GUID), slackFrom(d).Add(t.GetDuration()), now) {
+		if p.boosts.Record(t.Name, cmp.Or(d.Identity, d.GUID), boostFrom(d).Add(t.GetDuration()), now) {
 			result = taken
 			s.noteChanged(p, now)
 			s.wake(p, now)
@@ -296,12 +296,12 @@ func (s *space) addSlackAt(p *pool, triggers []*trigger, d webhook.Delivery, now
 	return result
 }
 
-// slackLag is how much later than it happened an event may be told of, clocks that differ included.
-const slackLag = 5 * time.Minute
+// boostLag is how much later than it happened an event may be told of, clocks that differ included.
+const boostLag = 5 * time.Minute
 
-// slackFrom is when an event begins to count: when it was told of, unless it is an old one that somebody tells of again.
-func slackFrom(d webhook.Delivery) time.Time {
-	if !d.Happened.IsZero() && d.Happened.Add(slackLag).Before(d.At) {
+// boostFrom is when an event begins to count: when it was told of, unless it is an old one that somebody tells of again.
+func boostFrom(d webhook.Delivery) time.Time {
+	if !d.Happened.IsZero() && d.Happened.Add(boostLag).Before(d.At) {
 		return d.Happened
 	}
 	return d.At

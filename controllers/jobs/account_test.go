@@ -78,7 +78,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 func TestADamagedAccountBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poolOf("gpu")
-		damaged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "gpu-jobs", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p, v1alpha1.GroupVersion.WithKind("RunnerPool"))}}, BinaryData: map[string][]byte{jobsKey: []byte("x"), slackKey: []byte("y")}}
+		damaged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "gpu-jobs", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p, v1alpha1.GroupVersion.WithKind("RunnerPool"))}}, BinaryData: map[string][]byte{jobsKey: []byte("x"), boostsKey: []byte("y")}}
 		x := newPlace(t, connOf("acme", "acme"), p, damaged)
 		x.lead()
 		defer x.end()

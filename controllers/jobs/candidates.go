@@ -62,7 +62,7 @@ func (e *effort) with(length int) int { return overhead + e.characters + e.patte
 func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 	c := candidate{observes: obj.Spec.GetMode() == v1alpha1.Observe, jobs: obj.Spec.Demand.Webhook != nil, match: jobmatch.Of(obj, jobmatch.Scope{})}
 	c.ofJob.add(c.match.Repositories)
-	for _, t := range obj.Spec.Demand.Slack {
+	for _, t := range obj.Spec.Demand.Boosts {
 		c.triggers = append(c.triggers, newTrigger(t))
 		c.ofEvent.add(t.Repositories, t.Names, t.Branches, t.Actions)
 	}
@@ -100,15 +100,15 @@ func (c *candidate) triggered(job jobmatch.Job, d webhook.Delivery) (fitting []*
 	return fitting
 }
 
-// trigger is a slack trigger whose patterns are prepared.
+// trigger is a boost whose patterns are prepared.
 type trigger struct {
-	v1alpha1.SlackTrigger
+	v1alpha1.Boost
 	repositories, names, branches jobmatch.Patterns
 }
 
-func newTrigger(t v1alpha1.SlackTrigger) trigger {
+func newTrigger(t v1alpha1.Boost) trigger {
 	return trigger{
-		SlackTrigger: t, repositories: jobmatch.CompileRepositories(t.Repositories),
+		Boost: t, repositories: jobmatch.CompileRepositories(t.Repositories),
 		names: jobmatch.CompileNames(t.Names), branches: jobmatch.Compile(t.Branches),
 	}
 }

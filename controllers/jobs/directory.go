@@ -110,7 +110,7 @@ func (k *JobTracker) lockPlacing(namespace string) (done func()) {
 func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	now, key := k.Now(), client.ObjectKeyFromObject(obj)
 	at := spaceKey{pools: key.Namespace, connections: obj.Spec.ConnectionRef.From(key.Namespace).Namespace}
-	p := &pool{key: key, now: &candidate{}, ledger: reservation.New(now), slack: reservation.NewSlack()}
+	p := &pool{key: key, now: &candidate{}, ledger: reservation.New(now), boosts: reservation.NewBoosts()}
 	switch was := k.lock(key); {
 	case was == nil:
 	case was.owner.UID != obj.UID:
@@ -121,7 +121,7 @@ func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	default:
 		was.space.takeOut(was)
 		p.ledger, was.ledger = was.ledger, p.ledger
-		p.slack, was.slack = was.slack, p.slack
+		p.boosts, was.boosts = was.boosts, p.boosts
 		p.saved.loaded = was.saved.loaded
 		p.saved.unwritten, was.saved.unwritten = now, time.Time{}
 		k.leave(was)

@@ -247,7 +247,7 @@ func TestJobsOfEventsAndListsAreMeasured(t *testing.T) {
 		j.Status, j.Conclusion, j.CompletedAt = "in_progress", "", time.Time{}
 		return d
 	}
-	big := func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }
+	big := func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} }
 	bySet := func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterScaleSet }
 	whole := []string{"conclusions{conclusion=success,pool=big} 1", "queue{pool=big} 10s in 1", "run{pool=big} 30s in 1", "started{pool=big} 1"}
 	for name, tc := range map[string]struct {

@@ -562,7 +562,7 @@ func TestPollerAsksWhetherRunnersAreBusy(t *testing.T) {
 		{Name: "other", Busy: true, Labels: []string{"b", "self-hosted", "linux", "x64"}},
 	}
 	busy := func(change func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
-		p := metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{ScaleUpThreshold: new(int32(50))}})
+		p := metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{ScaleUpThresholdPercent: new(int32(50))}})
 		p.Status.Decision = &v1alpha1.Decision{Desired: 2}
 		change(p)
 		return p

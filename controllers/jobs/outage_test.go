@@ -19,8 +19,8 @@ import (
 
 func TestARestartForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		push := v1alpha1.SlackTrigger{Name: "morning", Event: "push", Amount: new(int32(3))}
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{push} }), runnerOf("gpu-1", "gpu"))
+		push := v1alpha1.Boost{Name: "morning", Event: "push", Idle: new(int32(3))}
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Boosts = []v1alpha1.Boost{push} }), runnerOf("gpu-1", "gpu"))
 		x.lead()
 		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"), job(2, "in_progress", "gpu", "gpu-1"), job(3, "completed", "gpu"))
 		x.accept(webhook.Delivery{GUID: "p", Connection: keyOf("acme"), Event: "push", Branch: "main", At: time.Now(), Repository: webhook.Repository{FullName: "acme/web"}})
@@ -38,7 +38,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 		x.accept(job(3, "queued", "gpu")) // late
 		x.want("gpu", 2)
 		if *after.Signals[1].Idle != 3 {
-			t.Errorf("slack is %d, want 3", *after.Signals[1].Idle)
+			t.Errorf("boost is %d, want 3", *after.Signals[1].Idle)
 		}
 		x.tracker.Retain(keyOf("gpu"), func(string) bool { return false })
 		x.want("gpu", 1)

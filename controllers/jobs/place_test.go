@@ -357,7 +357,7 @@ func poolOf(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerP
 	p := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("pool-" + name)},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, Labels: []string{name},
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, RunnerLabels: []string{name},
 			Demand: v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{}},
 		},
 	}

@@ -29,7 +29,7 @@ type pool struct {
 	now   *candidate // what it asks for
 
 	ledger *reservation.Ledger
-	slack  *reservation.Slack
+	boosts *reservation.Boosts
 
 	saved saved
 	woken time.Time // when the pool is woken next, or was last
@@ -82,9 +82,9 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	}
 	for i := range p.now.triggers {
 		t := &p.now.triggers[i]
-		n, _ := p.slack.Count(t.Name, now)
+		n, _ := p.boosts.Count(t.Name, now)
 		all = append(all, demand.Signal{
-			Name: t.Name, Idle: new(int32(n) * t.GetAmount()), At: now, //nolint:gosec // it is bounded
+			Name: t.Name, Idle: new(int32(n) * t.GetIdle()), At: now, //nolint:gosec // it is bounded
 			Reason: fmt.Sprintf("%s events in %s: %d", t.Event, t.GetDuration(), n),
 		})
 	}

@@ -195,7 +195,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }))
+				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} }))
 				x.lead()
 				defer x.end()
 				x.accept(job(1, "queued", "gpu"))
@@ -240,8 +240,8 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
-				x := newPlace(t, connOf("acme", "acme"), tc.conn, poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{trigger} }), runnerOf("gpu-1", "gpu"))
+				trigger := v1alpha1.Boost{Name: "push", Event: "push"}
+				x := newPlace(t, connOf("acme", "acme"), tc.conn, poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Boosts = []v1alpha1.Boost{trigger} }), runnerOf("gpu-1", "gpu"))
 				if tc.conn.Name != "token" {
 					x.gh.edit(func() { x.gh.installation = 70 })
 				}
@@ -374,7 +374,7 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 // After a restart, a job of two accounts is the pool's that knows more of it.
 func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
 		x.lead()
 		x.accept(job(1, "queued", "gpu"), job(2, "queued", "gpu"))
@@ -448,7 +448,7 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 
 func TestObserversAreComparedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.Labels = v1alpha1.Observe, []string{"gpu"} })
+		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.RunnerLabels = v1alpha1.Observe, []string{"gpu"} })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), watching, runnerOf("gpu-1", "gpu"))
 		x.lead()
 		defer x.end()
@@ -466,7 +466,7 @@ func TestObserversAreComparedToo(t *testing.T) {
 // A list that is behind an event doesn't take the job from the pool whose runner has it.
 func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("big-1", "big"))
 		x.lead()
 		defer x.end()
@@ -496,7 +496,7 @@ func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 
 func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("spare", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "spare"} }))
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("spare", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "spare"} }))
 		x.lead()
 		defer x.end()
 		x.accept(job(1, "queued", "gpu"))
@@ -564,13 +564,13 @@ func TestConclusionsInTheWordsOfScaleSets(t *testing.T) {
 	}
 }
 
-func TestSlackIsForCoveredRepositoriesOnly(t *testing.T) {
+func TestBoostsAreForCoveredRepositoriesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		trigger := v1alpha1.SlackTrigger{Name: "push", Event: "push"}
-		slack := func(p *v1alpha1.RunnerPool) {
-			p.Spec.Demand = v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{trigger}, Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/api"}}}
+		trigger := v1alpha1.Boost{Name: "push", Event: "push"}
+		boosts := func(p *v1alpha1.RunnerPool) {
+			p.Spec.Demand = v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{trigger}, Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/api"}}}
 		}
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", slack))
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", boosts))
 		x.lead()
 		defer x.end()
 		for i, repository := range []string{"other/web", "acme/web"} { // the webhook's repositories are for jobs

@@ -13,10 +13,10 @@ import (
 )
 
 // The GUID of an event isn't signed: whoever has one that was can send it again under as many others as he likes.
-func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
+func TestBoostsCountAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		push := v1alpha1.SlackTrigger{Name: "morning", Event: "push"}
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{push} }))
+		push := v1alpha1.Boost{Name: "morning", Event: "push"}
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Boosts = []v1alpha1.Boost{push} }))
 		x.lead()
 		defer x.end()
 		happened := time.Now()
@@ -29,7 +29,7 @@ func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 		want := func(idle int32) {
 			t.Helper()
 			if got := *x.tracker.Reading(keyOf("gpu")).Signals[1].Idle; got != idle {
-				t.Errorf("slack is %d, want %d", got, idle)
+				t.Errorf("boost is %d, want %d", got, idle)
 			}
 		}
 		replay("one", "push a b")
@@ -37,7 +37,7 @@ func TestSlackCountsAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 		want(1)
 		replay("three", "push b c")
 		want(2)
-		wait(v1alpha1.DefaultSlackDuration + time.Second)
+		wait(v1alpha1.DefaultBoostDuration + time.Second)
 		want(0)
 		replay("four", "push a b")
 		want(0)

@@ -132,16 +132,16 @@ func (s *space) compareAll(conn types.NamespacedName, jobs *reservation.Ledger, 
 	}
 }
 
-// restore adds what was written down of a pool: its jobs and its slack, each nil for none.
-func (s *space) restore(p *pool, jobs *reservation.Ledger, slack *reservation.Slack, now time.Time) {
+// restore adds what was written down of a pool: its jobs and its boosts, each nil for none.
+func (s *space) restore(p *pool, jobs *reservation.Ledger, boosts *reservation.Boosts, now time.Time) {
 	if jobs != nil && s.hasRoomFor(jobs) {
 		p.ledger.Merge(jobs)
 		s.claim(p, now)
 	} else if jobs != nil {
 		s.compareAll(p.conn, jobs, now)
 	}
-	if slack != nil {
-		p.slack.Merge(slack)
+	if boosts != nil {
+		p.boosts.Merge(boosts)
 	}
 	if !p.saved.loaded {
 		p.saved.loaded = true
@@ -152,7 +152,7 @@ func (s *space) restore(p *pool, jobs *reservation.Ledger, slack *reservation.Sl
 // expire forgets a pool's events and jobs that count no more. It returns how long it is until there may be more of them, at most
 // sweepInterval. A look at the jobs takes a millisecond for each ten thousand.
 func (s *space) expire(p *pool, now time.Time) time.Duration {
-	if p.slack.Expire(p.hasTrigger, now) {
+	if p.boosts.Expire(p.hasTrigger, now) {
 		s.noteChanged(p, now)
 		s.wake(p, now)
 	}
@@ -169,7 +169,7 @@ func (s *space) expire(p *pool, now time.Time) time.Duration {
 	}
 	next := p.saved.swept.Add(sweepInterval)
 	for i := range p.now.triggers {
-		if _, end := p.slack.Count(p.now.triggers[i].Name, now); !end.IsZero() && end.Before(next) {
+		if _, end := p.boosts.Count(p.now.triggers[i].Name, now); !end.IsZero() && end.Before(next) {
 			next = end
 		}
 	}

@@ -28,8 +28,8 @@ import (
 const (
 	// partLabel says what an object of ours is for.
 	partLabel = "corral.dev/part"
-	// jobsKey and slackKey hold the reservations and the slack of a pool, in its ConfigMap.
-	jobsKey, slackKey = "jobs", "slack"
+	// jobsKey and boostsKey hold the reservations and the boosts of a pool, in its ConfigMap.
+	jobsKey, boostsKey = "jobs", "boosts"
 	// writerKey says which process has written them: what it has dropped since must not come back from there.
 	writerKey = "writer"
 	// manyFailures to write down a pool's jobs are that pool's matter: durable waits for it no more.
@@ -104,13 +104,13 @@ func (k *JobTracker) read(ctx context.Context, p *pool) error {
 		return fmt.Errorf("reading ConfigMap %s: %w", ConfigMapName(p.key.Name), err)
 	}
 	var jobs *reservation.Ledger
-	var slack *reservation.Slack
+	var boosts *reservation.Boosts
 	ours := err == nil && isOwnedBy(config, owner)
 	if ours && string(config.BinaryData[writerKey]) != k.writer {
-		jobs, slack = k.decode(p.key, config.BinaryData)
+		jobs, boosts = k.decode(p.key, config.BinaryData)
 	}
 	p.space.mu.Lock()
-	p.space.restore(p, jobs, slack, k.Now())
+	p.space.restore(p, jobs, boosts, k.Now())
 	p.space.mu.Unlock()
 	if ours {
 		p.saved.version = config.ResourceVersion // only who saves the pool looks at it
@@ -127,22 +127,22 @@ func isOwnedBy(obj metav1.Object, uid types.UID) bool {
 }
 
 // decode reads what is there; what is damaged is as if it weren't.
-func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Slack) {
+func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Boosts) {
 	log := ctrl.Log.WithName("demand").WithValues("pool", pool)
 	var jobs *reservation.Ledger
-	var slack *reservation.Slack
+	var boosts *reservation.Boosts
 	var err error
 	if text := data[jobsKey]; len(text) > 0 {
 		if jobs, err = reservation.Decode(text, k.Now()); err != nil {
 			log.Error(err, "The account of a pool's jobs begins anew")
 		}
 	}
-	if text := data[slackKey]; len(text) > 0 {
-		if slack, err = reservation.DecodeSlack(text); err != nil {
-			log.Error(err, "The account of a pool's slack begins anew")
+	if text := data[boostsKey]; len(text) > 0 {
+		if boosts, err = reservation.DecodeBoosts(text); err != nil {
+			log.Error(err, "The account of a pool's boosts begins anew")
 		}
 	}
-	return jobs, slack
+	return jobs, boosts
 }
 
 // write writes a pool's jobs down as a whole, if nobody else has changed them since they were read or written.
@@ -154,7 +154,7 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	}
 	owner := p.owner
 	p.saved.writing, p.saved.unwritten = p.saved.unwritten, time.Time{}
-	content := map[string][]byte{jobsKey: p.ledger.Encode(), slackKey: p.slack.Encode(), writerKey: []byte(k.writer)}
+	content := map[string][]byte{jobsKey: p.ledger.Encode(), boostsKey: p.boosts.Encode(), writerKey: []byte(k.writer)}
 	p.space.mu.Unlock()
 
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}}

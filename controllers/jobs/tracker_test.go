@@ -125,7 +125,7 @@ func TestAJobGoesWhereItsRunnerIs(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+				big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
 				x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), big, runnerOf("gpu-1", "gpu"), runnerOf("big-1", "big"))
 				x.lead()
 				defer x.end()
@@ -182,7 +182,7 @@ func TestAtMaxNothingExpires(t *testing.T) {
 // A group that the repository can't use is found out about after the first job; then it goes to the right pool.
 func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secret := poolOf("secret", func(p *v1alpha1.RunnerPool) { p.Spec.Labels, p.Spec.RunnerGroup = []string{"gpu"}, "secret" })
+		secret := poolOf("secret", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels, p.Spec.RunnerGroup = []string{"gpu"}, "secret" })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), secret)
 		x.gh.edit(func() { x.gh.hidden["secret"] = true })
 		x.gh.edit(func() {
@@ -204,7 +204,7 @@ func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), connOf("other", "acme"), poolOf("gpu"), poolOf("web", func(p *v1alpha1.RunnerPool) {
-			p.Spec.ConnectionRef.Name, p.Spec.Labels = "other", []string{"gpu", "web"}
+			p.Spec.ConnectionRef.Name, p.Spec.RunnerLabels = "other", []string{"gpu", "web"}
 		}))
 		x.lead()
 		defer x.end()
@@ -222,7 +222,7 @@ func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 // When a pool goes, its jobs go to who is next, as soon as GitHub's list tells of them.
 func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} }))
+		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} }))
 		x.gh.edit(func() { x.gh.jobs["acme/web"] = []rest.Job{{ID: 1, Status: "queued", Labels: []string{"gpu"}}} })
 		x.lead()
 		defer x.end()
@@ -242,7 +242,7 @@ func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 
 func TestObserversCountWhatOthersRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.Labels = v1alpha1.Observe, []string{"gpu"} })
+		watching := poolOf("watching", func(p *v1alpha1.RunnerPool) { p.Spec.Mode, p.Spec.RunnerLabels = v1alpha1.Observe, []string{"gpu"} })
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), watching)
 		x.lead()
 		defer x.end()
@@ -287,7 +287,7 @@ func TestWhoHasAJobIsRecorded(t *testing.T) {
 	})
 }
 
-func TestSlackTriggers(t *testing.T) {
+func TestBoosts(t *testing.T) {
 	at := func(d webhook.Delivery) webhook.Delivery {
 		d.GUID, d.Connection, d.Repository.FullName = "g", keyOf("acme"), "acme/web"
 		return d
@@ -296,28 +296,28 @@ func TestSlackTriggers(t *testing.T) {
 	pull := at(webhook.Delivery{Event: "pull_request", Action: "opened", Branch: "release/1"})
 	push := at(webhook.Delivery{Event: "push", Branch: "main"})
 	cases := map[string]struct {
-		trigger v1alpha1.SlackTrigger
+		trigger v1alpha1.Boost
 		event   webhook.Delivery
 		want    bool
 	}{
-		"any check run":              {v1alpha1.SlackTrigger{Event: "check_run"}, check, true},
-		"another event":              {v1alpha1.SlackTrigger{Event: "push"}, check, false},
-		"its name, by pattern":       {v1alpha1.SlackTrigger{Event: "check_run", Names: []string{"test", "bui*"}}, check, true},
-		"another name":               {v1alpha1.SlackTrigger{Event: "check_run", Names: []string{"test"}}, check, false},
-		"its status":                 {v1alpha1.SlackTrigger{Event: "check_run", Status: "queued"}, check, true},
-		"another status":             {v1alpha1.SlackTrigger{Event: "check_run", Status: "completed"}, check, false},
-		"its action":                 {v1alpha1.SlackTrigger{Event: "check_run", Actions: []string{"created"}}, check, true},
-		"another action":             {v1alpha1.SlackTrigger{Event: "check_run", Actions: []string{"completed"}}, check, false},
-		"its repository":             {v1alpha1.SlackTrigger{Event: "push", Repositories: []string{"Acme/*"}}, push, true},
-		"another repository":         {v1alpha1.SlackTrigger{Event: "push", Repositories: []string{"acme/api"}}, push, false},
-		"its branch":                 {v1alpha1.SlackTrigger{Event: "push", Branches: []string{"main"}}, push, true},
-		"another branch":             {v1alpha1.SlackTrigger{Event: "push", Branches: []string{"release/*"}}, push, false},
-		"a push has no action":       {v1alpha1.SlackTrigger{Event: "push", Actions: []string{"created"}}, push, true},
-		"a tag":                      {v1alpha1.SlackTrigger{Event: "push"}, at(webhook.Delivery{Event: "push"}), false},
-		"where it is to be merged":   {v1alpha1.SlackTrigger{Event: "pull_request", Branches: []string{"release/*"}, Actions: []string{"opened"}}, pull, true},
-		"merged elsewhere":           {v1alpha1.SlackTrigger{Event: "pull_request", Branches: []string{"main"}}, pull, false},
-		"case of a branch matters":   {v1alpha1.SlackTrigger{Event: "push", Branches: []string{"Main"}}, push, false},
-		"an event without its check": {v1alpha1.SlackTrigger{Event: "check_run"}, at(webhook.Delivery{Event: "check_run"}), false},
+		"any check run":              {v1alpha1.Boost{Event: "check_run"}, check, true},
+		"another event":              {v1alpha1.Boost{Event: "push"}, check, false},
+		"its name, by pattern":       {v1alpha1.Boost{Event: "check_run", Names: []string{"test", "bui*"}}, check, true},
+		"another name":               {v1alpha1.Boost{Event: "check_run", Names: []string{"test"}}, check, false},
+		"its status":                 {v1alpha1.Boost{Event: "check_run", Status: "queued"}, check, true},
+		"another status":             {v1alpha1.Boost{Event: "check_run", Status: "completed"}, check, false},
+		"its action":                 {v1alpha1.Boost{Event: "check_run", Actions: []string{"created"}}, check, true},
+		"another action":             {v1alpha1.Boost{Event: "check_run", Actions: []string{"completed"}}, check, false},
+		"its repository":             {v1alpha1.Boost{Event: "push", Repositories: []string{"Acme/*"}}, push, true},
+		"another repository":         {v1alpha1.Boost{Event: "push", Repositories: []string{"acme/api"}}, push, false},
+		"its branch":                 {v1alpha1.Boost{Event: "push", Branches: []string{"main"}}, push, true},
+		"another branch":             {v1alpha1.Boost{Event: "push", Branches: []string{"release/*"}}, push, false},
+		"a push has no action":       {v1alpha1.Boost{Event: "push", Actions: []string{"created"}}, push, true},
+		"a tag":                      {v1alpha1.Boost{Event: "push"}, at(webhook.Delivery{Event: "push"}), false},
+		"where it is to be merged":   {v1alpha1.Boost{Event: "pull_request", Branches: []string{"release/*"}, Actions: []string{"opened"}}, pull, true},
+		"merged elsewhere":           {v1alpha1.Boost{Event: "pull_request", Branches: []string{"main"}}, pull, false},
+		"case of a branch matters":   {v1alpha1.Boost{Event: "push", Branches: []string{"Main"}}, push, false},
+		"an event without its check": {v1alpha1.Boost{Event: "check_run"}, at(webhook.Delivery{Event: "check_run"}), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -329,11 +329,11 @@ func TestSlackTriggers(t *testing.T) {
 	}
 }
 
-func TestSlackEnds(t *testing.T) {
+func TestBoostsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		trigger := v1alpha1.SlackTrigger{Name: "pr", Event: "pull_request", Amount: new(int32(2)), Duration: &metav1.Duration{Duration: time.Minute}}
+		trigger := v1alpha1.Boost{Name: "pr", Event: "pull_request", Idle: new(int32(2)), Duration: &metav1.Duration{Duration: time.Minute}}
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu", func(p *v1alpha1.RunnerPool) {
-			p.Spec.Demand = v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{trigger}}
+			p.Spec.Demand = v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{trigger}}
 		}))
 		x.lead()
 		defer x.end()

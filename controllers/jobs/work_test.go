@@ -52,9 +52,9 @@ func crowd(t *testing.T) *JobTracker {
 func hostile(i int, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := poolOf(fmt.Sprint("hostile-", i))
 	p.Namespace = greedy
-	p.Spec.Labels = []string{"x"}
+	p.Spec.RunnerLabels = []string{"x"}
 	p.Spec.Demand.Webhook.Repositories = []string{"*a*a*a*a*a*a*a*b", "acme/*" + strings.Repeat("a", 50) + "b"}
-	p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{{Name: "s", Event: webhook.CheckRunEvent, Names: []string{strings.Repeat("*a", 100) + "*b", "*" + strings.Repeat("a", 200) + "b"}}}
+	p.Spec.Demand.Boosts = []v1alpha1.Boost{{Name: "s", Event: webhook.CheckRunEvent, Names: []string{strings.Repeat("*a", 100) + "*b", "*" + strings.Repeat("a", 200) + "b"}}}
 	for _, f := range change {
 		f(p)
 	}
@@ -199,7 +199,7 @@ func TestANeighbourWaitsForNoComparison(t *testing.T) {
 		"an event": func() { k.take(t, by(greedy, checkRun())) },
 		"a job":    func() { k.take(t, by(greedy, job(2, "queued", "x"))) },
 		"a changed pool": func() {
-			k.setPool(hostile(1, func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"y"} }))
+			k.setPool(hostile(1, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"y"} }))
 			k.place(t, k.spaceOf(greedy))
 		},
 	} {
@@ -227,7 +227,7 @@ func TestFewPoolsAreToldBeforeMany(t *testing.T) {
 	conn := connOf("acme", "acme")
 	conn.Namespace = "platform"
 	k.setConnection(conn)
-	small := poolOf("small", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"x"} }, shared)
+	small := poolOf("small", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"x"} }, shared)
 	k.setPool(small)
 	for i := range 5 {
 		k.setPool(hostile(i, shared))
@@ -282,11 +282,11 @@ func TestANamespaceComparesOneEventAtATime(t *testing.T) {
 func TestFewPoolsWithLongListsTakeTurns(t *testing.T) {
 	long := func(p *v1alpha1.RunnerPool) {
 		p.Spec.Demand.Webhook.Repositories = slices.Repeat([]string{"acme/*" + strings.Repeat("a", 130)}, 100)
-		p.Spec.Demand.Slack = slices.Repeat([]v1alpha1.SlackTrigger{{Name: "s", Event: webhook.CheckRunEvent, Names: slices.Repeat([]string{strings.Repeat("*a", 127)}, 32)}}, 8)
+		p.Spec.Demand.Boosts = slices.Repeat([]v1alpha1.Boost{{Name: "s", Event: webhook.CheckRunEvent, Names: slices.Repeat([]string{strings.Repeat("*a", 127)}, 32)}}, 8)
 	}
 	light := func(p *v1alpha1.RunnerPool) {
 		p.Spec.Demand.Webhook.Repositories = []string{"acme/*"}
-		p.Spec.Demand.Slack = []v1alpha1.SlackTrigger{{Name: "s", Event: webhook.CheckRunEvent, Names: []string{"lint*"}}}
+		p.Spec.Demand.Boosts = []v1alpha1.Boost{{Name: "s", Event: webhook.CheckRunEvent, Names: []string{"lint*"}}}
 	}
 	type seen struct{ Compared, InTurn, Parts int }
 	for name, tc := range map[string]struct {
@@ -365,8 +365,8 @@ func TestAPoolThatChangesDuringAComparison(t *testing.T) {
 	k := crowd(t)
 	onComparison = func() {
 		onComparison = func() {}
-		k.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"cpu"} }))
-		k.setPool(poolOf("new", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "new"} }))
+		k.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"cpu"} }))
+		k.setPool(poolOf("new", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "new"} }))
 	}
 	defer func() { onComparison = func() {} }()
 	k.take(t, job(1, "queued", "gpu"))

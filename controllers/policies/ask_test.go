@@ -58,7 +58,7 @@ func TestADecisionIsAskedAgainWhenWhatItsRulesReadChanges(t *testing.T) {
 		"nothing":                   {"", "jobs >= 0", func(*policy.ScalingInput) {}, 0, 1},
 		"jobs that it reads":        {"", "jobs >= 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
 		"jobs that it doesn't":      {"", "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 1},
-		"jobs beyond a hard limit":  {`, "hard": true`, "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
+		"jobs beyond a limit":       {`, "assignedJobs": "Wait"`, "now > 0", func(in *policy.ScalingInput) { in.Jobs = 2 }, 0, 2},
 		"runners that it reads":     {"", "runners.busy >= 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 2},
 		"runners that it doesn't":   {"", "now > 0", func(in *policy.ScalingInput) { in.Runners.Busy = 2 }, 0, 1},
 		"the pool":                  {"", "now > 0", func(in *policy.ScalingInput) { in.Pool.Scale.Max = 9 }, 0, 2},
@@ -168,7 +168,7 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e, began := shared(t, 1, 1000, v1alpha1.ShareFirstCome), time.Now()
 			putSource(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: "rules", Modules: map[string]string{
-				"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n",
+				"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 			}})
 			of := func(pool policy.Pool) *Asked {
 				return e.Scaling(t.Context(), e.For(pool), policy.ScalingInput{Pool: pool, Zone: "UTC"})
@@ -202,7 +202,7 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 func TestGrantsOfOtherGroupsRefuseNone(t *testing.T) {
 	e := newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
-		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.namespace.granted, \"hard\": true, \"reason\": \"r\"}\n",
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.namespace.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 	}})
 	s, same := sharing(small, "s"), sharing(small, "same")
 	a := e.Scaling(t.Context(), e.For(s), policy.ScalingInput{Pool: s, Zone: "UTC"})
@@ -276,7 +276,7 @@ func TestAVerdictIsOfThePodOverItsConnection(t *testing.T) {
 	}
 }
 
-// The numbers of a pool with a schedule, warm capacity or slack aren't those that it declares.
+// The numbers of a pool with a schedule, warm capacity or boosts aren't those that it declares.
 func TestAPassForgetsNoVerdicts(t *testing.T) {
 	e := newEngine()
 	c := putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.metadata.name == \"x\"\n")
@@ -307,7 +307,7 @@ func teamPools(t *testing.T) (e *Engine, of func(name, team string) *Asked) {
 	t.Helper()
 	e = newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
-		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.labels.team.granted, \"hard\": true, \"reason\": \"r\"}\n",
+		"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10 - input.usage.labels.team.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n",
 	}})
 	return e, func(name, team string) *Asked {
 		p := facts("ci", name, "acme", map[string]string{"team": team})
@@ -344,7 +344,7 @@ func TestAReservationIsNotTakenOver(t *testing.T) {
 	e, _ := teamPools(t)
 	putSource(t, e, policy.Source{
 		Kind: policy.KindClusterRunnerPolicy, Name: "all", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"wide": "yes"}},
-		Modules: map[string]string{"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"hard\": true, \"reason\": \"r\"}\n"},
+		Modules: map[string]string{"r.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 100 - input.usage.all.granted, \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n"},
 	})
 	x, y := facts("ci", "x", "acme", map[string]string{"team": "x", "wide": "yes"}), facts("ci", "y", "acme", map[string]string{"team": "x"})
 	first := e.Alone(t.Context(), e.For(x), policy.ScalingInput{Pool: x, Zone: "UTC"})
@@ -358,7 +358,7 @@ func TestAReservationIsNotTakenOver(t *testing.T) {
 func TestManyLabelsDoNotLeaveACeiling(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
-		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingLabel, Label: "zteam", Max: 10, Share: v1alpha1.ShareFirstCome}},
+		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingLabel, LabelKey: "zteam", Max: 10, Share: v1alpha1.ShareFirstCome}},
 	}})
 	labels := map[string]string{"zteam": "x"}
 	for i := range 64 {

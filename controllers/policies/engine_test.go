@@ -70,7 +70,7 @@ func TestGrantsNeverSumAboveACeiling(t *testing.T) {
 	const ceiling = 40
 	sources := map[string]policy.Source{
 		"a rule of one's own": {Modules: map[string]string{"c.rego": fmt.Sprintf(
-			"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, %d - input.usage.namespace.granted]), \"hard\": true, \"reason\": \"ceiling\"}\n", ceiling)}},
+			"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, %d - input.usage.namespace.granted]), \"assignedJobs\": \"Wait\", \"reason\": \"ceiling\"}\n", ceiling)}},
 		"fair shares": {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFair}}}},
 		"first come":  {Library: &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFirstCome}}}},
 	}
@@ -199,7 +199,7 @@ func TestAPoolIsWokenWhenItsMaxBecomesHard(t *testing.T) {
 	e := newEngine()
 	woken := queueOf(t, e)
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Modules: map[string]string{
-		"c.rego": "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 10, \"hard\": input.usage.namespace.granted > 5, \"reason\": \"r\"}\n",
+		"c.rego": "package corral.scaling\n\nassigned := {true: \"Wait\", false: \"Serve\"}\n\nlimit contains {\"field\": \"max\", \"atMost\": 10, \"assignedJobs\": assigned[input.usage.namespace.granted > 5], \"reason\": \"r\"}\n",
 	}})
 	p, other := facts("ci", "a", "acme", nil), facts("ci", "b", "acme", nil)
 	p.Scale.Max, other.Scale.Max = 10, 10

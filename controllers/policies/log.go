@@ -77,16 +77,16 @@ type bundle struct {
 
 // outcome is what a decision is compared by, and the result that is written.
 type outcome struct {
-	Outcome   string                   `json:"outcome"`
-	Limits    *policy.Scale            `json:"limits,omitempty"`
-	Hard      bool                     `json:"hard,omitempty"`
-	Bounds    []v1alpha1.LimitBound    `json:"bounds,omitempty"`
-	Conflicts []string                 `json:"conflicts,omitempty"`
-	Denials   []v1alpha1.PolicyFinding `json:"deny,omitempty"`
-	Warnings  []v1alpha1.PolicyFinding `json:"warn,omitempty"`
-	Rollout   *rollout                 `json:"rollout,omitempty"`
-	Failures  []policy.Failure         `json:"failures,omitempty"`
-	Audit     []policy.Audit           `json:"audit,omitempty"`
+	Outcome      string                   `json:"outcome"`
+	Limits       *policy.Scale            `json:"limits,omitempty"`
+	AssignedJobs v1alpha1.AssignedJobs    `json:"assignedJobs,omitempty"`
+	Bounds       []v1alpha1.LimitBound    `json:"bounds,omitempty"`
+	Conflicts    []string                 `json:"conflicts,omitempty"`
+	Denials      []v1alpha1.PolicyFinding `json:"deny,omitempty"`
+	Warnings     []v1alpha1.PolicyFinding `json:"warn,omitempty"`
+	Rollout      *rollout                 `json:"rollout,omitempty"`
+	Failures     []policy.Failure         `json:"failures,omitempty"`
+	Audit        []policy.Audit           `json:"audit,omitempty"`
 }
 
 type rollout struct {
@@ -105,7 +105,7 @@ func (e *Engine) tellScaling(b *policy.Bound, in policy.ScalingInput, answer *po
 	}
 	o := outcome{Outcome: scalingOutcome(b, answer), Failures: answer.Failures, Audit: answer.Audit}
 	if len(answer.Failures) == 0 {
-		o.Limits, o.Hard, o.Bounds, o.Conflicts = &answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts
+		o.Limits, o.AssignedJobs, o.Bounds, o.Conflicts = &answer.Scale, answer.AssignedJobs, answer.Bounds, answer.Conflicts
 	}
 	e.tell(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
 }

@@ -72,7 +72,7 @@ func scalingOutcome(b *policy.Bound, answer *policy.Scaling) string {
 	switch {
 	case len(answer.Failures) > 0:
 		return failed
-	case len(answer.Bounds) > 0 || answer.Hard:
+	case len(answer.Bounds) > 0 || answer.AssignedJobs == v1alpha1.AssignedJobsWait:
 		return bounded
 	}
 	return allowedBy(b, policy.DecisionScaling)

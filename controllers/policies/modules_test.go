@@ -48,7 +48,7 @@ func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
 	const n = 60
 	for i := range n {
 		p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprint("p", i)}}
-		p.Spec.ModulesFrom = append(p.Spec.ModulesFrom, v1alpha1.LocalObjectReference{Name: "m"})
+		p.Spec.ModulesFrom = append(p.Spec.ModulesFrom, v1alpha1.ModulesSource{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "m"}})
 		b.WithObjects(p)
 	}
 	c := b.Build()

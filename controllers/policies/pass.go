@@ -171,7 +171,7 @@ func (e *Engine) ask(ctx context.Context, key types.NamespacedName, known *entry
 	a := e.Scaling(ctx, bound, in)
 	e.ledger.saw(known, a.read)
 	answer, before := a.Answer, known.answer
-	if answer.Scale != before.Scale || answer.Hard != before.Hard || len(answer.Failures) != len(before.Failures) ||
+	if answer.Scale != before.Scale || answer.AssignedJobs != before.AssignedJobs || len(answer.Failures) != len(before.Failures) ||
 		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds) {
 		e.mu.Lock()
 		defer e.mu.Unlock()

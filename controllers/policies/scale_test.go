@@ -31,7 +31,7 @@ func shared(t testing.TB, n int, most int32, share v1alpha1.CeilingShare) *Engin
 	t.Helper()
 	e := newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
-		Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: most, Share: share}, {Name: "team", By: v1alpha1.CeilingLabel, Label: "team", Max: most, Share: share}},
+		Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: most, Share: share}, {Name: "team", By: v1alpha1.CeilingLabel, LabelKey: "team", Max: most, Share: share}},
 	}})
 	for i := range n {
 		p := sharing(large, fmt.Sprint("p", i))
@@ -206,7 +206,7 @@ func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 // refuses the commit.
 func TestPoolsAreListedInParts(t *testing.T) {
 	e := newEngine()
-	putCounted(t, e, "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, 100 - sum([m.granted | some m in input.usage.all.members])]), \"hard\": true, \"reason\": \"r\"}\n")
+	putCounted(t, e, "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": max([0, 100 - sum([m.granted | some m in input.usage.all.members])]), \"assignedJobs\": \"Wait\", \"reason\": \"r\"}\n")
 	for i := range 2*maxListed + 3 {
 		p := sharing(large, fmt.Sprint("p", i))
 		e.ledger.seed(policy.ScalingInput{Pool: p}, policy.Needs{}, Grant{Granted: int32(i % 2)})
@@ -228,7 +228,7 @@ func BenchmarkTheLedgerOfALeadersStart(b *testing.B) {
 	for i := range pools {
 		pools[i] = sharing(large, fmt.Sprint("p", i))
 	}
-	needs := policy.Needs{Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: n}, {Name: "team", By: v1alpha1.CeilingLabel, Label: "team", Max: n}}}
+	needs := policy.Needs{Ceilings: []v1alpha1.Ceiling{{Name: "all", By: v1alpha1.CeilingAll, Max: n}, {Name: "team", By: v1alpha1.CeilingLabel, LabelKey: "team", Max: n}}}
 	for b.Loop() {
 		l := newLedger()
 		for i, p := range pools {

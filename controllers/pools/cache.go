@@ -30,7 +30,7 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	}
 	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims))} //nolint:gosec // bounded by their names
 	if before := o.pool.Status.Cache; before != nil {
-		c.status.Missed = before.Missed
+		c.status.LastMiss = before.LastMiss
 	}
 	list := make([]claims.Claim, 0, len(c.claims))
 	for _, x := range c.claims {
@@ -43,10 +43,10 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	return c, nil
 }
 
-// missed notes which runner started without a claim since the last pass; "" for none.
-func (c poolCache) missed(runner string) {
+// missed records the runner that started without a claim since the last pass; nil for none.
+func (c poolCache) missed(last *v1alpha1.CacheMiss) {
 	if c.status != nil {
-		c.status.Missed = cmp.Or(runner, c.status.Missed)
+		c.status.LastMiss = cmp.Or(last, c.status.LastMiss)
 	}
 }
 

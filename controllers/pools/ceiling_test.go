@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-const shared = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"hard\": true, \"reason\": \"ceiling\"}\n"
+const shared = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"assignedJobs\": \"Wait\", \"reason\": \"ceiling\"}\n"
 
 // The memory has shared limits, the pool read has no decision: a cache that lags, or a status write that failed.
 func TestASharedLimitHoldsWithoutADecision(t *testing.T) {

@@ -55,7 +55,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	accepted := answer
 	switch {
 	case len(o.policies.unloaded)+len(answer.Failures) == 0:
-		in.Limits, in.Hard = answer.Scale, answer.Hard
+		in.Limits, in.JobsWait = answer.Scale, answer.AssignedJobs == v1alpha1.AssignedJobsWait
 		d.limits = decidedLimits(answer, o.policies.bound.Needs().Usage())
 	case o.lastLimits() == nil: // nothing is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
@@ -65,7 +65,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	default:
 		accepted = policy.Scaling{}
 		in.Limits, d.limits = lastKnown(o, answer, granted)
-		in.Hard = d.limits.Hard || answer.Hard
+		in.JobsWait = slices.Contains([]v1alpha1.AssignedJobs{d.limits.AssignedJobs, answer.AssignedJobs}, v1alpha1.AssignedJobsWait)
 	}
 	var paced time.Duration
 	in.Pace, d.pacing, paced = pace(o, in)
@@ -157,7 +157,7 @@ func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 	if observes(o.pool) {
 		return policies.Grant{} // it takes nothing from others
 	}
-	in.Limits, in.Hard, in.Pace = o.scale.Scale, false, nil
+	in.Limits, in.JobsWait, in.Pace = o.scale.Scale, false, nil
 	wanted, _ := scaling.Desired(in)
 	return policies.Grant{Granted: max(o.runners.live(), plan.Desired), Wanted: wanted}
 }
@@ -167,15 +167,15 @@ func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Decision {
 	record := &v1alpha1.Decision{
 		Time: metav1.Time{Time: o.now}, Desired: d.plan.Desired, Announced: d.plan.Announce, Reason: d.plan.Reason, JobsUnknown: !o.demand.Known,
-		ID: accepted.ID, Digest: accepted.Digest, Limits: d.limits,
+		ID: accepted.ID, PolicyDigest: accepted.Digest, Limits: d.limits,
 	}
 	last := o.pool.Status.Decision
 	if len(d.failures) > 0 && last != nil {
-		record.ID, record.Digest = last.ID, last.Digest // the limits are of that one
+		record.ID, record.PolicyDigest = last.ID, last.PolicyDigest // the limits are of that one
 	}
 	if d.limits != nil {
-		if d.limits.Hard {
-			record.Waiting = max(0, o.demand.Jobs-d.plan.Desired)
+		if d.limits.AssignedJobs == v1alpha1.AssignedJobsWait {
+			record.JobsHeld = max(0, o.demand.Jobs-d.plan.Desired)
 		}
 		record.Reason += because(d.limits.Bounds)
 	}

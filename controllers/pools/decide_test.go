@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"within the limits": {answer: answer, desired: 4, create: 4, id: "this", reason: "4 jobs", wanted: 4},
 		"a policy lowers max": {
-			answer: policy.Scaling{ID: "this", Scale: policy.Scale{Max: 2}, Hard: true}, desired: 2, create: 2, id: "this",
+			answer: policy.Scaling{ID: "this", Scale: policy.Scale{Max: 2}, AssignedJobs: v1alpha1.AssignedJobsWait}, desired: 2, create: 2, id: "this",
 			reason: "4 jobs, bounded by max 2; 2 jobs accepted before wait, by policy", wanted: 4,
 		},
 		"a policy fails": {
@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a policy fails, and the pool has a share of a ceiling": {
 			change: func(o *observation) {
-				o.memory.limits = &v1alpha1.DecidedLimits{Max: new(int32(3)), Shared: true, Hard: true}
+				o.memory.limits = &v1alpha1.DecidedLimits{Max: new(int32(3)), Shared: true, AssignedJobs: v1alpha1.AssignedJobsWait}
 			},
 			answer: failed, granted: 1, desired: 1, create: 1, id: "last",
 			reason: "4 jobs, bounded by max 1; 3 jobs accepted before wait, by policy", ready: v1alpha1.PolicyFailedReason, wanted: 4,

@@ -46,7 +46,7 @@ type poolDemand struct {
 // hasDemand reports whether a pool has sources of demand other than its scale set.
 func hasDemand(pool *v1alpha1.RunnerPool) bool {
 	d := pool.Spec.Demand
-	return isREST(pool) || observes(pool) || d.Webhook != nil || len(d.Slack)+len(d.Metrics) > 0
+	return isREST(pool) || observes(pool) || d.Webhook != nil || len(d.Boosts)+len(d.Metrics) > 0
 }
 
 // readDemand adds up the sources of demand. Where it is the scale set alone, its count holds as it is.
@@ -84,7 +84,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 	return d
 }
 
-// currentScale has the numbers that the pool declares now: those of its schedules, with warm capacity and what slack
+// currentScale has the numbers that the pool declares now: those of its schedules, with warm capacity and what boosts
 // triggers add.
 type currentScale struct {
 	v1alpha1.Scale
@@ -189,8 +189,8 @@ func isFull(o observation, d decision) bool {
 }
 
 // compare shows what a pool that only observes would do, beside what runs.
-func compare(desired int32, actual *demand.Actual) *v1alpha1.ObservedStatus {
-	o := &v1alpha1.ObservedStatus{Desired: desired, Difference: "what runs isn't known yet"}
+func compare(desired int32, actual *demand.Actual) *v1alpha1.Observation {
+	o := &v1alpha1.Observation{Desired: desired, Difference: "what runs isn't known yet"}
 	if actual != nil {
 		o.Actual, o.Busy = &actual.Runners, &actual.Busy
 		o.Difference = difference(desired, actual.Runners)

@@ -115,12 +115,12 @@ func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 	b.now = time.Date(2026, 5, 4, 7, 59, 0, 0, time.UTC) // a Monday
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Scale.Schedules = []v1alpha1.Schedule{
-			{Name: "nowhere", Zone: "Mars/Olympus", Weekly: &v1alpha1.WeeklyWindow{From: "00:00", To: "24:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(9))}},
+			{Name: "nowhere", TimeZone: "Mars/Olympus", Weekly: &v1alpha1.WeeklyWindow{From: "00:00", To: "24:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(9))}},
 			{Name: "day", Weekly: &v1alpha1.WeeklyWindow{Days: []v1alpha1.Weekday{"Monday"}, From: "08:00", To: "18:00"}, Scale: v1alpha1.ScheduledScale{Idle: new(int32(2))}},
 		}
 	})
 	b.wantDecided(0, "0 jobs")
-	if got := b.readyReason(); !strings.Contains(got, "InvalidSpec: spec.scale.schedules[0].zone") {
+	if got := b.readyReason(); !strings.Contains(got, "InvalidSpec: spec.scale.schedules[0].timeZone") {
 		t.Errorf("ready: %s", got)
 	}
 	b.now = b.now.Add(time.Minute)
@@ -130,7 +130,7 @@ func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
 		t.Errorf("schedule: %+v", s)
 	}
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules[0].Zone = "Mars/Olympus" })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules[0].TimeZone = "Mars/Olympus" })
 	b.wantDecided(2, "0 jobs + 2 idle")
 }
 
@@ -177,7 +177,7 @@ func TestAnObserverActsOnNothing(t *testing.T) {
 	if result.RequeueAfter == 0 {
 		t.Error("it isn't looked at again")
 	}
-	o := b.pool().Status.Observed
+	o := b.pool().Status.Observation
 	if o == nil || o.Desired != 3 || *o.Actual != 7 || *o.Busy != 2 || o.Difference != "it would have 3 runners, 4 fewer than there are" {
 		t.Errorf("observed: %+v", o)
 	}

@@ -113,7 +113,7 @@ func keptTooLong(pool *v1alpha1.RunnerPool, kept []*corev1.Pod, now time.Time) [
 	kept = slices.SortedFunc(slices.Values(kept), func(a, b *corev1.Pod) int {
 		return cmp.Or(until(b).Compare(until(a)), strings.Compare(b.Name, a.Name))
 	})
-	if len(kept) > 0 && pool.Spec.KeepFailed && until(kept[0]).After(now) {
+	if len(kept) > 0 && pool.Spec.GetFailedPodTTL() > 0 && until(kept[0]).After(now) {
 		return kept[1:]
 	}
 	return kept

@@ -266,7 +266,7 @@ func (b *bench) kept() string {
 
 func TestAPoolKeepsOnePodForItsTime(t *testing.T) {
 	b := newBench(t)
-	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = true })
+	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.FailedPodTTL = &metav1.Duration{Duration: 10 * time.Minute} })
 	b.start()
 	b.keep(7, 5*time.Minute)
 	last := b.keep(3, 9*time.Minute)
@@ -285,14 +285,14 @@ func TestAPoolKeepsOnePodForItsTime(t *testing.T) {
 	}
 }
 
-func TestAKeptPodGoesWithItsPoolAndWithKeepFailed(t *testing.T) {
+func TestAKeptPodGoesWithItsPoolAndFailedPodTTL(t *testing.T) {
 	for name, change := range map[string]func(*bench){
-		"keepFailed is taken back": func(b *bench) { b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = false }) },
-		"the pool is gone":         func(b *bench) { must(b.t, b.Client.Delete(b.t.Context(), b.pool())) },
+		"the pool keeps none any more": func(b *bench) { b.change(func(p *v1alpha1.RunnerPool) { p.Spec.FailedPodTTL = nil }) },
+		"the pool is gone":             func(b *bench) { must(b.t, b.Client.Delete(b.t.Context(), b.pool())) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.KeepFailed = true })
+			b.change(func(p *v1alpha1.RunnerPool) { p.Spec.FailedPodTTL = &metav1.Duration{Duration: 10 * time.Minute} })
 			b.start()
 			b.keep(1, 5*time.Minute)
 			b.reconcile()

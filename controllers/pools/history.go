@@ -51,12 +51,12 @@ type history struct {
 // pass began: what it says is known. The decision is nil in a pass that came to none; a template may be judged in it nevertheless.
 func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) {
 	if !h.begun {
-		h.begun, h.last, h.verdict = true, before.Decision, before.Template
+		h.begun, h.last, h.verdict = true, before.Decision, before.Policy
 	}
 	if d == nil {
 		d = h.last
 	}
-	isJudged := !explain.SameVerdict(h.verdict, after.Template)
+	isJudged := !explain.SameVerdict(h.verdict, after.Policy)
 	if explain.SameDecision(h.last, d) && !isJudged {
 		return
 	}
@@ -65,10 +65,10 @@ func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d
 		e.Decision.Before = explain.Numbers(h.last)
 	}
 	if isJudged {
-		e.Template = after.Template.DeepCopy()
+		e.Template = after.Policy.DeepCopy()
 	}
 	h.entries.Add(e)
-	h.last, h.verdict, h.unwritten = d, after.Template, true
+	h.last, h.verdict, h.unwritten = d, after.Policy, true
 }
 
 // recordHistory notes what a pass decided, and writes the history down, at most once a minute. Nothing depends on it, so a

@@ -267,7 +267,7 @@ func TestVerdictsOnTheTemplateAreHistory(t *testing.T) {
 	s.start()
 	p := s.pool()
 	after := p.Status
-	after.Template = &v1alpha1.TemplateVerdict{Revision: "linux-2", Denials: []v1alpha1.PolicyFinding{{Message: "privileged"}}}
+	after.Policy = &v1alpha1.TemplateVerdict{Revision: "linux-2", Denials: []v1alpha1.PolicyFinding{{Message: "privileged"}}}
 	s.now = s.now.Add(2 * time.Minute)
 	s.recordHistory(t.Context(), p, s.memory.of(key).history, after, nil)
 	s.recordHistory(t.Context(), p, s.memory.of(key).history, after, nil)

@@ -87,8 +87,8 @@ func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 	}
 	s := &pool.Status
 	jobs := int32(len(l.working)) //nolint:gosec // far below
-	s.Jobs, s.Waiting, s.Runners = &jobs, 0, l.counts
-	s.Demand, s.Schedule, s.Observed, s.Update = nil, nil, nil, nil
+	s.Jobs, s.JobsWaiting, s.Runners = &jobs, 0, l.counts
+	s.Demand, s.Schedule, s.Observation, s.Update = nil, nil, nil, nil
 	const why = "deleted: runners with a job finish it"
 	if d := s.Decision; d == nil || d.Desired != jobs || d.Announced != 0 || d.Reason != why {
 		s.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: now}, Desired: jobs, Reason: why}

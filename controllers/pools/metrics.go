@@ -70,7 +70,7 @@ func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	if s.Jobs != nil {
 		set(jobsGauge, *s.Jobs)
 	}
-	set(waitingGauge, s.Waiting)
+	set(waitingGauge, s.JobsWaiting)
 	set(fullGauge, oneIf(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.SaturatedCondition)))
 	set(suspendGauge, oneIf(pool.Spec.Stops()))
 	set(healthyGauge, oneIf(!meta.IsStatusConditionFalse(s.Conditions, v1alpha1.HealthyCondition)))

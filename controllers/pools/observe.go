@@ -51,7 +51,7 @@ func (o observation) key() types.NamespacedName { return client.ObjectKeyFromObj
 // template and the record of the scale set. With an error the observation is as far as it came.
 func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, memory poolMemory) (o observation, err error) {
 	o = observation{pool: pool, now: r.Now(), memory: memory}
-	o.template = templateState{revision: pool.Status.Revision, verdict: pool.Status.Template}
+	o.template = templateState{revision: pool.Status.Revision, verdict: pool.Status.Policy}
 	if o.denied, err = r.authorize(ctx, pool); err != nil {
 		return o, err
 	}

@@ -101,7 +101,7 @@ func (p *appliedPolicies) areLoading(failures []policy.Failure) bool {
 // permit asks policies about the pod of the spec's template. Without an error it may run; one
 // that was allowed goes on while policies can't be asked. The verdict is for the status.
 func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState, revision string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
-	last, digest := pool.Status.Template, t.digest
+	last, digest := pool.Status.Policy, t.digest
 	answer, err := r.askTemplate(ctx, pool, p, revision, t.content)
 	if err != nil {
 		return last, nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
@@ -121,7 +121,7 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 		return nil, nil, nil
 	}
 	verdict := &v1alpha1.TemplateVerdict{
-		Revision: revision, TemplateDigest: digest, Digest: answer.Digest, Allowed: len(answer.Denials) == 0,
+		Revision: revision, TemplateDigest: digest, PolicyDigest: answer.Digest, Allowed: len(answer.Denials) == 0,
 		Denials: head(answer.Denials), Warnings: head(answer.Warnings),
 	}
 	if len(answer.Denials) > 0 {
@@ -140,7 +140,7 @@ func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool,
 
 // wasAllowed reports whether the spec's template was allowed before, or there was no policy to ask.
 func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored bool) bool {
-	last := pool.Status.Template
+	last := pool.Status.Policy
 	if last == nil {
 		return isStored && pool.Status.Revision == revision
 	}
@@ -154,7 +154,7 @@ func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p a
 	if err == nil && len(answer.Failures) == 0 || len(answer.Denials) > 0 {
 		return answer.Denials
 	}
-	last := pool.Status.Template
+	last := pool.Status.Policy
 	if digest, err := podspec.Digest(template); err == nil && last.Denies(revision, digest) {
 		return last.Denials
 	}
@@ -234,7 +234,7 @@ func (o observation) lastLimits() *v1alpha1.DecidedLimits {
 // decidedLimits are the limits of an answer without failures.
 func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits {
 	l := &v1alpha1.DecidedLimits{
-		Min: answer.Scale.Min, Idle: answer.Scale.Idle, Hard: answer.Hard, Shared: isShared,
+		Min: answer.Scale.Min, Idle: answer.Scale.Idle, AssignedJobs: answer.AssignedJobs, Shared: isShared,
 		Bounds: head(answer.Bounds), Conflicts: head(answer.Conflicts),
 	}
 	l.SetMax(answer.Scale.Max)
@@ -267,7 +267,7 @@ func newLimits(before, now *v1alpha1.DecidedLimits) bool {
 	if before == nil || now == nil {
 		return now != nil
 	}
-	return before.Numbers() != now.Numbers() || before.Hard != now.Hard || before.Shared != now.Shared
+	return before.Numbers() != now.Numbers() || before.AssignedJobs != now.AssignedJobs || before.Shared != now.Shared
 }
 
 // isAllowed reports whether a template was not denied.

@@ -50,7 +50,7 @@ func TestAPolicyBoundsAPool(t *testing.T) {
 	b.snapshot.Assigned = 4
 	b.reconcile()
 	d := b.pool().Status.Decision
-	if len(b.runners()) != 4 || b.lastAnnounced() != 2 || d.Limits.GetMax() != 2 || d.ID == "" || d.Digest == "" {
+	if len(b.runners()) != 4 || b.lastAnnounced() != 2 || d.Limits.GetMax() != 2 || d.ID == "" || d.PolicyDigest == "" {
 		t.Errorf("%d runners for jobs accepted before, announced %d, decision %+v", len(b.runners()), b.lastAnnounced(), d)
 	}
 	if want := "max 5 → 2 by RunnerPolicy/ci/p corral.scaling.limit (p.rego:3): few"; !strings.Contains(d.Reason, want) {
@@ -61,13 +61,13 @@ func TestAPolicyBoundsAPool(t *testing.T) {
 	}
 }
 
-func TestAHardLimitHasJobsWait(t *testing.T) {
+func TestALimitHasJobsWait(t *testing.T) {
 	b := newBench(t)
-	b.put("p", limit(2, `, "hard": true`))
+	b.put("p", limit(2, `, "assignedJobs": "Wait"`))
 	b.start()
 	b.snapshot.Assigned = 4
 	b.reconcile()
-	if d := b.pool().Status.Decision; len(b.runners()) != 2 || d.Waiting != 2 {
+	if d := b.pool().Status.Decision; len(b.runners()) != 2 || d.JobsHeld != 2 {
 		t.Errorf("%d runners, decision %+v", len(b.runners()), d)
 	}
 }
@@ -228,7 +228,7 @@ func TestADeniedTemplateIsNotTakenAndTheFormerGoesOn(t *testing.T) {
 		t.Errorf("ready: %s", r)
 	}
 	p := b.pool()
-	if r := b.runners(); len(r) != 1 || r[0].Spec.Revision != former || p.Status.Revision != former || p.Status.Template == nil || p.Status.Template.Allowed {
+	if r := b.runners(); len(r) != 1 || r[0].Spec.Revision != former || p.Status.Revision != former || p.Status.Policy == nil || p.Status.Policy.Allowed {
 		t.Errorf("runners %+v, status %+v", r, p.Status)
 	}
 }

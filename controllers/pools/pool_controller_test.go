@@ -925,8 +925,8 @@ func TestAFullPoolSaysHowManyJobsWait(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.reconcile()
 		s := b.pool().Status
-		if full := conditions.IsTrue(b.pool(), v1alpha1.SaturatedCondition); full != step.full || s.Waiting != step.waiting || s.Decision.Reason != step.why {
-			t.Errorf("%+v: full %t, %d wait: %s", step, full, s.Waiting, s.Decision.Reason)
+		if full := conditions.IsTrue(b.pool(), v1alpha1.SaturatedCondition); full != step.full || s.JobsWaiting != step.waiting || s.Decision.Reason != step.why {
+			t.Errorf("%+v: full %t, %d wait: %s", step, full, s.JobsWaiting, s.Decision.Reason)
 		}
 	}
 }

@@ -26,7 +26,7 @@ import (
 func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: o.pool.ObjectMeta, Status: *o.pool.Status.DeepCopy()}
 	s := &pool.Status
-	s.Template = o.template.verdict
+	s.Policy = o.template.verdict
 	o.template.mark(pool)
 	markUnknown(pool)
 	if d == nil {
@@ -66,9 +66,9 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	markUpdated(pool, d.step, o.template)
 	markDrainable(pool, o.memory.budgets)
-	s.Observed = nil
+	s.Observation = nil
 	if observes(o.pool) {
-		s.Observed = compare(d.plan.Desired, o.demand.actual)
+		s.Observation = compare(d.plan.Desired, o.demand.actual)
 	}
 	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {
 		s.LastHandledReconcileAt = at
@@ -124,9 +124,9 @@ func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 // markSaturated sets the condition that says that a pool is full while more jobs wait. How many is told elsewhere: a condition that changed
 // with each job would be written with each.
 func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
-	pool.Status.Waiting = d.plan.Waiting
+	pool.Status.JobsWaiting = d.plan.Waiting
 	if observes { // it accepts none
-		pool.Status.Waiting = 0
+		pool.Status.JobsWaiting = 0
 	}
 	if !d.plan.Full || observes {
 		conditions.MarkFalse(pool, v1alpha1.SaturatedCondition, v1alpha1.WithinMaxReason, "no job waits because of max")
@@ -178,8 +178,8 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	}
 	set := o.registration.set
 	switch {
-	case observes(o.pool) && s.Observed != nil:
-		done.Message = "observing: " + s.Observed.Difference
+	case observes(o.pool) && s.Observation != nil:
+		done.Message = "observing: " + s.Observation.Difference
 	case o.pool.Spec.GetStopPolicy() == v1alpha1.StopHold:
 		done.Unready = []catalog.Cause{catalog.PoolHeld.With()}
 	case o.pool.Spec.Stops():
@@ -199,7 +199,7 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 // template is refused, or fails, have to be durable.
 func isNews(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) bool {
 	before := o.pool.Status
-	if s.Revision != before.Revision || s.LastHandledRetryAt != before.LastHandledRetryAt || isAllowed(s.Template) != isAllowed(before.Template) {
+	if s.Revision != before.Revision || s.LastHandledRetryAt != before.LastHandledRetryAt || isAllowed(s.Policy) != isAllowed(before.Policy) {
 		return true
 	}
 	return err == nil && (phaseKey(s.Update) != phaseKey(before.Update) || newLimits(o.lastLimits(), d.limits))

@@ -29,7 +29,7 @@ func newRESTPool(t *testing.T) *bench {
 	b := newBench(t)
 	b.Cluster, b.REST = "cluster", serving(true)
 	b.declare(func(s *v1alpha1.RunnerPoolSpec) {
-		s.Registration, s.Labels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
+		s.Registration, s.RunnerLabels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
 	})
 	b.reading = webhookReading(2, 0)
 	b.reconcile()
@@ -65,7 +65,7 @@ func TestRESTRunnersThatAreRegisteredOtherwiseAreReplacedAfterTheirJob(t *testin
 		}))
 	}
 	for name, change := range map[string]func(*bench){
-		"labels": pool(func(s *v1alpha1.RunnerPoolSpec) { s.Labels = []string{"gpu", "large"} }),
+		"labels": pool(func(s *v1alpha1.RunnerPoolSpec) { s.RunnerLabels = []string{"gpu", "large"} }),
 		"group":  pool(func(s *v1alpha1.RunnerPoolSpec) { s.RunnerGroup = "" }),
 		"connection": func(b *bench) {
 			connect(b, "other", "https://github.com/acme")

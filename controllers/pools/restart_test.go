@@ -98,8 +98,8 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 			if diff := cmp.Diff(before.Conditions, b.pool().Status.Conditions); diff != "" {
 				t.Errorf("the restart changed conditions (-before +after):\n%s", diff)
 			}
-			if now := b.pool().Status; now.GetJobs() != before.GetJobs() || now.Waiting != before.Waiting {
-				t.Errorf("%d jobs, %d wait; before: %d, %d", now.GetJobs(), now.Waiting, before.GetJobs(), before.Waiting)
+			if now := b.pool().Status; now.GetJobs() != before.GetJobs() || now.JobsWaiting != before.JobsWaiting {
+				t.Errorf("%d jobs, %d wait; before: %d, %d", now.GetJobs(), now.JobsWaiting, before.GetJobs(), before.JobsWaiting)
 			}
 			for len(told) > 0 {
 				t.Errorf("it tells: %s", <-told)
@@ -246,7 +246,7 @@ func TestAPoolThatIsBeingDeletedSaysNothingOfThePast(t *testing.T) {
 	must(t, b.Client.Delete(t.Context(), b.pool()))
 	b.reconcile()
 	s := b.pool().Status
-	if d := s.Decision; d.Announced != 0 || d.Desired != 1 || d.Reason != "deleted: runners with a job finish it" || s.GetJobs() != 1 || s.Waiting != 0 || s.Runners.Busy != 1 {
+	if d := s.Decision; d.Announced != 0 || d.Desired != 1 || d.Reason != "deleted: runners with a job finish it" || s.GetJobs() != 1 || s.JobsWaiting != 0 || s.Runners.Busy != 1 {
 		t.Errorf("status %+v, decision %+v", s, d)
 	}
 	for _, c := range s.Conditions {

@@ -76,7 +76,7 @@ type templateState struct {
 // last good one in force; without one there is nothing to go on with.
 func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, memory poolMemory) (templateState, error) {
 	last := memory.template
-	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Template, accepted: last, hidden: memory.hiddenRevisions}
+	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Policy, accepted: last, hidden: memory.hiddenRevisions}
 	var err error
 	if t.content, err = podspec.Template(pool); err != nil {
 		return t.refuse("", kube.Stall(catalog.PodInvalid.With().Wrap(err)))

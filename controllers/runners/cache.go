@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -171,7 +172,7 @@ func (p pass) startedWithout(missing string) {
 		return
 	}
 	p.Event(p.runner, corev1.EventTypeNormal, cacheMissing, "it starts without a cache: "+missing)
-	p.Memory.recordMissed(p.poolKey(), fmt.Sprintf("runner %s: %s", p.runner.Name, missing))
+	p.Memory.recordMissed(p.poolKey(), v1alpha1.CacheMiss{Runner: p.runner.Name, Time: metav1.NewTime(p.Now()), Reason: missing})
 }
 
 // endPod ends the runner's pod, and deletes it unless it is kept. What becomes of its claim is settled first, as long as the pod tells how the runner ended.

@@ -377,8 +377,8 @@ func TestWithoutAFreeClaimTheRunnerStartsWithoutOrWaits(t *testing.T) {
 				return
 			}
 			missed := b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Missed
-			if b.pod() == nil || b.mounted() != "" || len(b.pod().Spec.Volumes) > 0 || !strings.Contains(b.allEvents(), want) || !strings.HasPrefix(missed, "runner linux-a: none") {
-				t.Errorf("pod %v, missed %q", b.pod(), missed)
+			if b.pod() == nil || b.mounted() != "" || len(b.pod().Spec.Volumes) > 0 || !strings.Contains(b.allEvents(), want) || missed == nil || missed.Runner != "linux-a" || !strings.HasPrefix(missed.Reason, "none") {
+				t.Errorf("pod %v, missed %+v", b.pod(), missed)
 			}
 		})
 	}

@@ -234,7 +234,7 @@ func TestALabelThatAPoolDeclaresIsNoMark(t *testing.T) {
 
 	thief := restPool()
 	thief.Namespace, thief.UID = "thief", "p2"
-	thief.Spec.Labels = []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}
+	thief.Spec.RunnerLabels = []string{"gpu", v1alpha1.OwnerLabel(testCluster, testPoolUID)}
 	b.create(thief)
 	own := restRunner("thief-1", b.now, b.github.ConfigURL("acme"))
 	own.Namespace, own.UID, own.OwnerReferences[0].UID = "thief", "u2", "p2"

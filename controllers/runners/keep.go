@@ -23,16 +23,14 @@ import (
 )
 
 const (
-	// keptFor is how long the pod of a runner that failed is kept.
-	keptFor = 10 * time.Minute
-	// stopFor is how long it may take to end before that, and stopLook the time between two looks; if it takes longer, it is deleted.
+	// stopFor is how long a pod to keep may take to end, and stopLook the time between two looks; if it takes longer, it is deleted.
 	stopFor, stopLook = time.Minute, 5 * time.Second
 )
 
 // mayKeep reports whether the pod is to be kept: its runner failed, and its pool wants that. One with a claim would hold the claim, one that
 // never was on a node has no log, and one that policies deny is to go.
 func (p pass) mayKeep(state poolstatus.Assessment) bool {
-	return p.pool != nil && p.pool.Spec.KeepFailed && p.pool.DeletionTimestamp.IsZero() && p.terminationReason() == "" &&
+	return p.pool != nil && p.pool.Spec.GetFailedPodTTL() > 0 && p.pool.DeletionTimestamp.IsZero() && p.terminationReason() == "" &&
 		state.State == v1alpha1.RunnerFailed && state.Cause != v1alpha1.CauseRefused &&
 		p.pod != nil && p.pod.DeletionTimestamp.IsZero() && p.pod.Spec.NodeName != "" && p.pod.Annotations[v1alpha1.CacheClaimAnnotation] == ""
 }
@@ -46,7 +44,7 @@ func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	if !poolstatus.HasEnded(p.pod) {
 		return p.stopPod(ctx)
 	}
-	until := p.Now().Add(keptFor).UTC().Format(time.RFC3339)
+	until := p.Now().Add(p.pool.Spec.GetFailedPodTTL()).UTC().Format(time.RFC3339)
 	annotations := map[string]any{v1alpha1.KeptUntilAnnotation: until}
 	maps.Copy(annotations, podspec.IdleAnnotations(p.pod))
 	err = p.patchPod(ctx, map[string]any{"metadata": map[string]any{
@@ -82,11 +80,11 @@ func (p pass) patchPod(ctx context.Context, change map[string]any) error {
 	return client.IgnoreNotFound(p.Client.Patch(ctx, p.pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// KeptUntil is when a pod is to be deleted that is kept; the zero time for none. Nobody has one kept for
-// much longer than Corral does.
+// KeptUntil is when a pod is to be deleted that is kept; the zero time for none. An annotation with a much later time than failedPodTTL
+// allows is ignored.
 func KeptUntil(pod *corev1.Pod, now time.Time) time.Time {
 	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.KeptUntilAnnotation])
-	if err != nil || until.After(now.Add(2*keptFor)) {
+	if err != nil || until.After(now.Add(2*v1alpha1.MaxFailedPodTTL)) {
 		return time.Time{}
 	}
 	return until

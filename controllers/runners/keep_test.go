@@ -20,7 +20,7 @@ import (
 func (b *bench) keeping() {
 	b.t.Helper()
 	pool := b.pool()
-	pool.Spec.KeepFailed = true
+	pool.Spec.FailedPodTTL = &metav1.Duration{Duration: 10 * time.Minute}
 	b.update(pool)
 	b.reconcile()
 	pod := b.pod()
@@ -57,7 +57,7 @@ func TestThePodOfARunnerThatFailedIsKept(t *testing.T) {
 		t.Fatalf("the runner waits: %v, %d registered", b.runner(), b.registered())
 	}
 	pod := b.pod()
-	if pod == nil || !KeptUntil(pod, b.now).Equal(b.now.Add(keptFor)) {
+	if pod == nil || !KeptUntil(pod, b.now).Equal(b.now.Add(10*time.Minute)) {
 		t.Fatalf("pod %v", pod)
 	}
 	if pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[podspec.SafeToEvictAnnotation] != "true" {
@@ -67,7 +67,7 @@ func TestThePodOfARunnerThatFailedIsKept(t *testing.T) {
 	if b.pod() == nil {
 		t.Error("it is swept before its time")
 	}
-	b.now = b.now.Add(keptFor)
+	b.now = b.now.Add(10 * time.Minute)
 	b.reconcile()
 	if b.pod() != nil {
 		t.Error("it is kept for longer")
@@ -106,7 +106,7 @@ func TestWhichPodsAreNotKept(t *testing.T) {
 	for name, change := range map[string]func(*bench){
 		"the pool keeps none": func(b *bench) {
 			pool := b.pool()
-			pool.Spec.KeepFailed = false
+			pool.Spec.FailedPodTTL = nil
 			b.update(pool)
 		},
 		"the pool is gone": func(b *bench) {
@@ -135,7 +135,7 @@ func TestWhichPodsAreNotKept(t *testing.T) {
 		},
 		"one that somebody has kept for longer": func(b *bench) {
 			pod := b.pod()
-			pod.Annotations[v1alpha1.KeptUntilAnnotation] = b.now.Add(time.Hour).Format(time.RFC3339)
+			pod.Annotations[v1alpha1.KeptUntilAnnotation] = b.now.Add(3 * v1alpha1.MaxFailedPodTTL).Format(time.RFC3339)
 			b.update(pod)
 		},
 	} {

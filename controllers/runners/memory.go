@@ -163,8 +163,8 @@ type Results struct {
 	Failures []Failure
 	// Worked holds the last runner of each revision that got a job.
 	Worked map[string]Worked
-	// Missed says which runner started without a claim of the cache last, and why; "" for none.
-	Missed string
+	// Missed is the last runner that started without a claim of the cache; nil for none.
+	Missed *v1alpha1.CacheMiss
 }
 
 // Worked names a runner that got a job, and when the job began.
@@ -520,10 +520,10 @@ func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Work
 }
 
 // recordMissed notes that a runner started without a claim.
-func (m *Memory) recordMissed(pool types.NamespacedName, why string) {
+func (m *Memory) recordMissed(pool types.NamespacedName, miss v1alpha1.CacheMiss) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resultsOf(pool).Missed = why
+	m.resultsOf(pool).Missed = &miss
 }
 
 func (m *Memory) resultsOf(pool types.NamespacedName) *Results {

@@ -20,7 +20,7 @@ const maxPlaceholderStem = 40
 // wantsPlaceholder reports whether a runner is to be kept registered that never runs. It has no pod,
 // so that no job can go to it; a server that fails jobs which nobody could ever take lets them wait.
 func wantsPlaceholder(p *v1alpha1.RunnerPool) bool {
-	return p.Annotations[v1alpha1.PlaceholderAnnotation] == "true" && p.DeletionTimestamp.IsZero() && !p.Spec.Stops()
+	return p.Spec.GetPlaceholder() == v1alpha1.PlaceholderAlways && p.DeletionTimestamp.IsZero() && !p.Spec.Stops()
 }
 
 // placeholderName is the same in each comparison, and no Runner's: those end in a number.

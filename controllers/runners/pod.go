@@ -157,7 +157,7 @@ func (p pass) permit(ctx context.Context, template []byte, digest string, n pods
 		return kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	denials := answer.Denials
-	if t := p.pool.Status.Template; len(answer.Failures) > 0 && t.Denies(p.runner.Spec.Revision, digest) {
+	if t := p.pool.Status.Policy; len(answer.Failures) > 0 && t.Denies(p.runner.Spec.Revision, digest) {
 		denials = append(denials, t.Denials...)
 	}
 	if len(denials) > 0 {

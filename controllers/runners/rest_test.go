@@ -87,7 +87,7 @@ func restPool() *v1alpha1.RunnerPool {
 	return &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: testPoolUID},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, Labels: []string{"gpu"},
+			ConnectionRef: v1alpha1.ConnectionReference{Name: "acme"}, Registration: v1alpha1.RegisterREST, RunnerLabels: []string{"gpu"},
 		},
 	}
 }
@@ -582,7 +582,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	b.delete()
 	b.reconcile()
 	pool := get(b, &v1alpha1.RunnerPool{}, "linux")
-	pool.Annotations = map[string]string{v1alpha1.PlaceholderAnnotation: "true"}
+	pool.Spec.REST = &v1alpha1.RESTSpec{Placeholder: v1alpha1.PlaceholderAlways}
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
@@ -600,7 +600,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if now := b.github.Report().Runners; len(now) != 1 || now[0].ID != made[0].ID {
 		t.Fatalf("swept or made again: %+v", now)
 	}
-	pool.Spec.Labels = []string{"gpu", "large"}
+	pool.Spec.RunnerLabels = []string{"gpu", "large"}
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +608,7 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	if now := b.github.Report().Runners; len(now) != 1 || len(now[0].Labels) != 6 {
 		t.Errorf("with the labels of before: %+v", now)
 	}
-	pool.Annotations = nil
+	pool.Spec.REST = nil
 	if err := b.Client.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}

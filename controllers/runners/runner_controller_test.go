@@ -884,7 +884,7 @@ func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.pool()
-	p.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-0", TemplateDigest: digest, Denials: []v1alpha1.PolicyFinding{{Message: "no"}}}
+	p.Status.Policy = &v1alpha1.TemplateVerdict{Revision: "linux-0", TemplateDigest: digest, Denials: []v1alpha1.PolicyFinding{{Message: "no"}}}
 	b.update(p)
 	b.reconcile()
 	if b.pod() != nil {

@@ -76,8 +76,12 @@ func bounded(crd []byte) ([]byte, error) {
 	}
 	for _, version := range at[[]any](definition, "spec", "versions") {
 		fields := at[map[string]any](version, "schema", "openAPIV3Schema", "properties")
+		for _, part := range []string{"apiVersion", "kind"} {
+			bound(at[map[string]any](fields, part), "."+part)
+		}
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := fields[part].(map[string]any); ok {
+				declareReserved(schema)
 				bound(schema, part)
 			}
 		}
@@ -116,6 +120,22 @@ func compact(node *yamlv3.Node) {
 	}
 }
 
+// declareReserved declares the keys that a policy's data must not have. A rule cannot read a preserved field that no schema declares.
+func declareReserved(spec map[string]any) {
+	data := at[map[string]any](spec, "properties", "data")
+	if data == nil {
+		return
+	}
+	keys := map[string]any{}
+	for _, name := range []string{"library", "parameters"} {
+		keys[name] = map[string]any{
+			"description": name + " must not be set: rules read spec." + name + " there.",
+			"type":        "object", "x-kubernetes-preserve-unknown-fields": true,
+		}
+	}
+	data["properties"] = keys
+}
+
 // at returns what is at a path of fields; the zero value if it is something else.
 func at[T any](value any, path ...string) T {
 	for _, name := range path {
@@ -127,12 +147,16 @@ func at[T any](value any, path ...string) T {
 }
 
 // ofKubernetes are parts of the paths of fields whose types are of Kubernetes.
-var ofKubernetes = []string{".conditions[].", ".matchLabels", ".matchExpressions"}
+var ofKubernetes = []string{".apiVersion", ".kind", ".conditions[].", ".matchLabels", ".matchExpressions"}
 
-// shorten keeps the first sentence of a description that Kubernetes wrote: the others say how to implement the type.
+// shorten puts a description on one line, without indentation, and keeps only the first sentence of those that Kubernetes wrote: the others say how
+// to implement the type.
 func shorten(schema map[string]any, path string) {
-	description := at[string](schema, "description")
-	first, _, more := strings.Cut(strings.ReplaceAll(description, "\n", " "), ". ")
+	description := strings.Join(strings.Fields(at[string](schema, "description")), " ")
+	if description != "" {
+		schema["description"] = description
+	}
+	first, _, more := strings.Cut(description, ". ")
 	if more && slices.ContainsFunc(ofKubernetes, func(part string) bool { return strings.Contains(path, part) }) {
 		schema["description"] = first + "."
 	}

@@ -7,8 +7,8 @@ import "github.com/corral-dev/corral/apis/v1alpha1"
 
 // Causes of connections.
 var (
-	CredentialsNotNamed     = define(Row{Code: "CredentialsNotNamed", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "one of secretRef and mountRef must be set"})
-	CredentialsDirMissing   = define(Row{Code: "CredentialsDirMissing", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "the controller has no --credentials-dir, which mountRef needs"})
+	CredentialsNotNamed     = define(Row{Code: "CredentialsNotNamed", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "one of secretRef and mount must be set"})
+	CredentialsDirMissing   = define(Row{Code: "CredentialsDirMissing", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "the controller has no --credentials-dir, which spec.mount needs"})
 	FolderUnreadable        = define(Row{Code: "FolderUnreadable", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "mounted folder {folder} can't be opened"})
 	FolderKeyUnreadable     = define(Row{Code: "FolderKeyUnreadable", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "mounted folder {folder}: reading {key}"})
 	CredentialsAmbiguous    = define(Row{Code: "CredentialsAmbiguous", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "{from} has both {key} and {others}: keep one kind of credentials"})

@@ -33,11 +33,11 @@ type scalingAnswer struct {
 	answer
 	Declared policy.Scale `json:"declared"`
 	// Effective is absent when a policy failed.
-	Effective *policy.Scale `json:"effective,omitempty"`
-	Hard      bool          `json:"hard,omitempty"`
-	Until     string        `json:"until,omitempty"`
-	Bounds    []bound       `json:"bounds,omitempty"`
-	Conflicts []string      `json:"conflicts,omitempty"`
+	Effective    *policy.Scale         `json:"effective,omitempty"`
+	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs,omitempty"`
+	Until        string                `json:"until,omitempty"`
+	Bounds       []bound               `json:"bounds,omitempty"`
+	Conflicts    []string              `json:"conflicts,omitempty"`
 }
 
 // templateAnswer is a verdict on a pool's pod.
@@ -149,7 +149,7 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
 	a := &scalingAnswer{
 		answer: answer{s.ID, s.Digest, s.Failures, s.Audit}, Declared: in,
-		Hard: s.Hard, Until: instant(s.Until), Conflicts: s.Conflicts,
+		AssignedJobs: s.AssignedJobs, Until: instant(s.Until), Conflicts: s.Conflicts,
 	}
 	if len(s.Failures) == 0 {
 		a.Effective = &s.Scale
@@ -234,8 +234,8 @@ func (a *scalingAnswer) write(w io.Writer) {
 	if a.Effective != nil {
 		e := a.Effective
 		fmt.Fprintf(w, "max %s, min %s, idle %s", wording.Max(e.Max), wording.Max(e.Min), wording.Max(e.Idle))
-		if a.Hard {
-			fmt.Fprint(w, ", hard: jobs accepted beyond max wait")
+		if a.AssignedJobs == v1alpha1.AssignedJobsWait {
+			fmt.Fprint(w, ", and jobs accepted beyond max wait")
 		}
 		fmt.Fprintln(w)
 	}

@@ -205,8 +205,8 @@ func zoneOf(schedules []v1alpha1.Schedule) string {
 		switch {
 		case s.Once != nil: // it has no zone
 		case zone == "":
-			zone = s.GetZone()
-		case zone != s.GetZone():
+			zone = s.GetTimeZone()
+		case zone != s.GetTimeZone():
 			return "UTC"
 		}
 	}

@@ -40,8 +40,8 @@ limit contains {"field": "max", "atMost": 100, "reason": "fleet", "until": noon.
 `
 
 const officeAndNight = `
-	{name: "office", zone: "Europe/Berlin", weekly: {from: "08:00", to: "18:00"}, scale: {min: 2, max: 20}},
-	{name: "night", zone: "Europe/Berlin", cron: {start: "30 2 * * *", duration: "1h"}, scale: max: 1},
+	{name: "office", timeZone: "Europe/Berlin", weekly: {from: "08:00", to: "18:00"}, scale: {min: 2, max: 20}},
+	{name: "night", timeZone: "Europe/Berlin", cron: {schedule: "30 2 * * *", duration: "1h"}, scale: max: 1},
 `
 
 func TestCalendar(t *testing.T) {
@@ -79,11 +79,11 @@ func TestSchedulesAreChecked(t *testing.T) {
 		want      outcome
 	}{
 		"a zone that does not exist": {
-			`{name: "x", zone: "Mars/Olympus", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`, []string{"vet"},
-			outcome{code: exitError, stderr: "pools.cue:9:40: pools.a.spec.scale.schedules[0].zone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
+			`{name: "x", timeZone: "Mars/Olympus", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`, []string{"vet"},
+			outcome{code: exitError, stderr: "pools.cue:9:44: pools.a.spec.scale.schedules[0].timeZone: there is no time zone \"Mars/Olympus\": use a name of the IANA database, such as Europe/Berlin\nError: 1 problem\n"}},
 		"in the calendar": {
-			`{name: "x", cron: {start: "0 0 30 2 *", duration: "1h"}, scale: min: 1}`, []string{"calendar"},
-			outcome{code: exitError, stderr: "pools.cue:9:48: pools.a.spec.scale.schedules[0].cron.start: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
+			`{name: "x", cron: {schedule: "0 0 30 2 *", duration: "1h"}, scale: min: 1}`, []string{"calendar"},
+			outcome{code: exitError, stderr: "pools.cue:9:51: pools.a.spec.scale.schedules[0].cron.schedule: \"0 0 30 2 *\" never comes: no month has such a day, or a field is empty\nError: 1 problem\n"}},
 		"one that has no effect": {
 			twice, []string{"vet"},
 			outcome{stdout: "ok: 1 pool, 0 connections\n", stderr: "pools.cue:9:88: pools.a.spec.scale.schedules[1]: warning: schedule y has no effect: " +
@@ -104,8 +104,8 @@ func TestSchedulesAreChecked(t *testing.T) {
 // What is wrong with demand is told where the pool is.
 func TestDemandIsChecked(t *testing.T) {
 	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
-	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThreshold: 20, scaleDownThreshold: 30}}]\n"
-	want := outcome{code: exitError, stderr: "more.cue:3:50: pools.a.spec.demand.metrics[0].busy: scaleDownThreshold (30 by default) must be below scaleUpThreshold (80 by default)\nError: 1 problem\n"}
+	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThresholdPercent: 20, scaleDownThresholdPercent: 30}}]\n"
+	want := outcome{code: exitError, stderr: "more.cue:3:50: pools.a.spec.demand.metrics[0].busy: scaleDownThresholdPercent (30 by default) must be below scaleUpThresholdPercent (80 by default)\nError: 1 problem\n"}
 	if diff := cmp.Diff(want, corral(t, treeOf(t, files), "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}

@@ -27,7 +27,7 @@ func (w *workspace) competing() []report.Finding {
 			if !jobmatch.Compete(&a, &b) {
 				continue
 			}
-			warning := second.warning(ruleCompeting, "Pools compete for the same jobs", ".spec.labels",
+			warning := second.warning(ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels",
 				fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", wording.Qualified(first.Namespace, first.Name)))
 			warning.Help = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
 			warnings = append(warnings, warning)

@@ -14,14 +14,14 @@ const rivals = `package pools
 _rival: {
 	connectionRef: name: "acme"
 	registration: "REST"
-	labels: ["gpu"]
+	runnerLabels: ["gpu"]
 	demand: webhook: {}
 	template: spec: containers: [{name: "runner", image: "r"}]
 }
 pools: "gpu-a": spec: _rival
 pools: "gpu-b": spec: _rival
 pools: "gpu-c": spec: _rival & {runnerGroup: "builders"}
-pools: "gpu-d": spec: _rival & {labels: ["gpu"], mode: "Observe"}
+pools: "gpu-d": spec: _rival & {runnerLabels: ["gpu"], mode: "Observe"}
 `
 
 func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
@@ -30,7 +30,7 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	if got.code != exitOK {
 		t.Fatalf("exit code %d:\n%s", got.code, got.stderr)
 	}
-	want := `spec.labels: warning: the same jobs are for pool gpu-a: webhooks give all of them to the older of the two`
+	want := `spec.runnerLabels: warning: the same jobs are for pool gpu-a: webhooks give all of them to the older of the two`
 	if n := strings.Count(got.stderr, "warning: "); n != 1 || !strings.Contains(got.stderr, want) {
 		t.Errorf("%d warnings, want one of gpu-b:\n%s", n, got.stderr)
 	}

@@ -47,7 +47,7 @@ and look-ups answer, and remove both, also when it is interrupted. No job is tak
 the rights that a connection needs, and takes some four minutes: it waits for GitHub to end a
 session.
 
---credentials is a folder with the files of a connection's mountRef (github_token, or
+--credentials is a folder with the files of a connection's spec.mount (github_token, or
 github_app_id, github_app_installation_id and github_app_private_key); or secret/NAME, a Secret
 with these keys; or connection/NAME, a GitHubConnection with its URL, proxy and CA. The last two
 are of --namespace, and read with your own rights.
@@ -136,7 +136,7 @@ func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address
 		if err != nil {
 			return github.Credentials{}, err
 		}
-		conn.Spec.MountRef = &v1alpha1.MountReference{Name: filepath.Base(folder)}
+		conn.Spec.Mount = &v1alpha1.CredentialsMount{Name: filepath.Base(folder)}
 		return connections.Read(ctx, nil, filepath.Dir(folder), conn)
 	}
 	c, namespace, err := cluster.connect()
@@ -156,7 +156,7 @@ func credentialsOf(ctx context.Context, c client.Reader, connection types.Namesp
 	if err := c.Get(ctx, connection, conn); err != nil {
 		return github.Credentials{}, err
 	}
-	if conn.Spec.MountRef != nil {
+	if conn.Spec.Mount != nil {
 		return github.Credentials{}, fmt.Errorf("the credentials of connection/%s lie in a folder of the controller's pod: conformance takes a folder with them, and --url", connection.Name)
 	}
 	conn.Spec.URL = cmp.Or(address, conn.Spec.URL)

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// credentialFiles makes a folder as a connection's mountRef names it.
+// credentialFiles makes a folder as a connection's spec.mount names it.
 func credentialFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()

@@ -65,7 +65,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
 	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
 	flags.BoolVar(&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
-	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mountRef")
+	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mount")
 	flags.BoolVar(&f.controllers.Sources.AllowFiles, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
 	flags.IntVar(&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
 	flags.BoolVar(&f.controllers.Sources.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")

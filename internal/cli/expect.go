@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -112,7 +113,7 @@ func (want *scalingExpectation) compare(got *scalingAnswer) []string {
 		d.number("max", want.Max, got.Effective.Max)
 		d.number("min", want.Min, got.Effective.Min)
 		d.number("idle", want.Idle, got.Effective.Idle)
-		d.truth("hard", want.Hard, got.Hard)
+		d.word("assignedJobs", string(want.AssignedJobs), string(cmp.Or(got.AssignedJobs, v1alpha1.AssignedJobsServe)))
 		d.instant("until", want.Until, got.Until)
 	}
 	each(d, "bounds", want.Bounds, got.Bounds)

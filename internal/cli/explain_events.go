@@ -192,7 +192,7 @@ func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection)
 // webhooks names the connections that take events in for a pool that goes by them, nil if they aren't known; and says why all of them refuse
 // the events that come, "" if one doesn't.
 func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (names *[]string, refused string) {
-	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Slack) == 0 {
+	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Boosts) == 0 {
 		return nil, ""
 	}
 	list, conn := &v1alpha1.GitHubConnectionList{}, pool.Spec.ConnectionRef.From(pool.Namespace)

@@ -27,7 +27,7 @@ import (
 // gpuPool counts the jobs of events, for runners without a scale set.
 func gpuPool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: noon}}}
-	p.Spec.ConnectionRef.Name, p.Spec.Registration, p.Spec.Labels = "acme", v1alpha1.RegisterREST, []string{"gpu"}
+	p.Spec.ConnectionRef.Name, p.Spec.Registration, p.Spec.RunnerLabels = "acme", v1alpha1.RegisterREST, []string{"gpu"}
 	p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{}
 	p.Status.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: noon}, Desired: 1, Announced: 9, Reason: "1 job"}
 	for _, c := range change {
@@ -66,7 +66,7 @@ func jobsOf(pool *v1alpha1.RunnerPool, data []byte) *corev1.ConfigMap {
 }
 
 func TestExplainAJobThatEventsTellOf(t *testing.T) {
-	gpu, big := gpuPool("gpu"), gpuPool("big", func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"gpu", "big"} })
+	gpu, big := gpuPool("gpu"), gpuPool("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
 	watch := gpuPool("watch", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe })
 	all := gpuPool("all", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "big" })
 	other := gpuPool("other", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Name = "ghes" })
@@ -160,8 +160,8 @@ func TestPrecedence(t *testing.T) {
 		"ci/b is suspended": {big, repo, nil, func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy, p.Spec.RunnerGroup = v1alpha1.StopDrain, "own" }},
 		"ci/a is for a repository, ci/b for an organization":                 {repo, org, nil, older},
 		"ci/a is for an organization, ci/b for an enterprise":                {org, big, nil, older},
-		"ci/a has a runner group of its own, own, and ci/b the default one":  {org, org, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.Labels = "own", []string{"gpu", "x"} }, older},
-		"ci/a has fewer labels beyond those asked for: 4 in all, ci/b has 5": {org, org, nil, func(p *v1alpha1.RunnerPool) { older(p); p.Spec.Labels = []string{"gpu", "x", "GPU"} }},
+		"ci/a has a runner group of its own, own, and ci/b the default one":  {org, org, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.RunnerLabels = "own", []string{"gpu", "x"} }, older},
+		"ci/a has fewer labels beyond those asked for: 4 in all, ci/b has 5": {org, org, nil, func(p *v1alpha1.RunnerPool) { older(p); p.Spec.RunnerLabels = []string{"gpu", "x", "GPU"} }},
 		"ci/a is older, and nothing else tells them apart":                   {org, org, older, nil},
 		"ci/a comes first by its name, and nothing else tells them apart":    {org, org, nil, nil},
 	} {
@@ -227,9 +227,9 @@ func (only) List(context.Context, client.ObjectList, ...client.ListOption) error
 func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
 	connection := func(name, refused string) (c v1alpha1.GitHubConnection) {
 		c.Namespace, c.Name = "ci", name
-		c.Status.Lacks = []v1alpha1.Lack{{Name: v1alpha1.LackDeliveries, Message: "lost"}}
+		c.Status.MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureDeliveries, Message: "lost"}}
 		if refused != "" {
-			c.Status.Lacks = append(c.Status.Lacks, v1alpha1.Lack{Name: v1alpha1.LackEvents, Message: refused})
+			c.Status.MissingFeatures = append(c.Status.MissingFeatures, v1alpha1.MissingFeature{Name: v1alpha1.FeatureEvents, Message: refused})
 		}
 		return c
 	}

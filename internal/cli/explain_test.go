@@ -33,7 +33,7 @@ var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 func cluster() []client.Object {
 	labels := map[string]string{v1alpha1.PoolLabel: "linux"}
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1"}}
-	pool.Spec.ConnectionRef.Name, pool.Spec.Labels = "acme", []string{"linux"}
+	pool.Spec.ConnectionRef.Name, pool.Spec.RunnerLabels = "acme", []string{"linux"}
 	rule := v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit", File: "limits.rego", Line: 3}
 	pool.Status.Jobs, pool.Status.Runners = new(int32(1)), v1alpha1.RunnerCounts{Total: 1, Busy: 1}
 	pool.Status.Decision = &v1alpha1.Decision{

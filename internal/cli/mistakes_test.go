@@ -45,7 +45,7 @@ var mistakes = map[string]mistake{
 	"15-tag-outside-its-values":    {file: "pools.cue", becomes: "_env: \"prod\" | \"dev\" @tag(env)\nconnections: acme: metadata: labels: env: _env\n", tags: map[string]string{"env": "prd"}},
 	"16-tag-that-is-not-set":       {file: "pools.cue", becomes: "_env: string @tag(env)\nif _env == \"prod\" {pools: [string]: spec: scale: min: 1}\n"},
 	"17-unknown-tag":               {file: "pools.cue", becomes: "_env: *\"prod\" | \"dev\" @tag(env)\n", tags: map[string]string{"evn": "prod"}},
-	"18-time-of-a-schedule":        {file: "pools.cue", becomes: "pools: [string]: spec: scale: schedules: [{name: \"day\", zone: \"UTC\", weekly: {days: [\"Monday\"], from: \"7:00\", to: \"19:00\"}, scale: min: 0}]\n"},
+	"18-time-of-a-schedule":        {file: "pools.cue", becomes: "pools: [string]: spec: scale: schedules: [{name: \"day\", timeZone: \"UTC\", weekly: {days: [\"Monday\"], from: \"7:00\", to: \"19:00\"}, scale: min: 0}]\n"},
 	"19-merge-markers":             {file: "classes.cue", was: "\tlarge:", becomes: "<<<<<<< HEAD\n\tlarge:"},
 	"20-import-cycle":              {file: "pools.cue", was: "import \"corral.dev/schema@v0\"", becomes: "import (\n\t\"corral.dev/schema@v0\"\n\t_ \"acme.test/pools:pools\"\n)"},
 	"21-another-package":           {file: "rows.cue", was: "package pools", becomes: "package pool"},
@@ -60,7 +60,7 @@ var mistakes = map[string]mistake{
 	"31-pool-outside-of-pools":     {file: "pools.cue", becomes: "extra: \"linux-huge\": spec: connectionRef: name: \"acme\"\n"},
 	"32-mount-without-volume":      {file: "pools.cue", was: "command: [", becomes: "volumeMounts: [{name: \"work\", mountPath: \"/work\"}]\n\t\t\t\tcommand: ["},
 	"33-label-of-a-row":            {file: "rows.cue", was: `team: "team-7"`, becomes: `team: "team 7"`},
-	"34-schedule-twice":            {file: "pools.cue", becomes: "_day: {name: \"day\", zone: \"UTC\", weekly: {days: [\"Monday\"], from: \"07:00\", to: \"19:00\"}, scale: min: 0}\npools: \"linux-007\": spec: scale: schedules: [_day, _day]\n"},
+	"34-schedule-twice":            {file: "pools.cue", becomes: "_day: {name: \"day\", timeZone: \"UTC\", weekly: {days: [\"Monday\"], from: \"07:00\", to: \"19:00\"}, scale: min: 0}\npools: \"linux-007\": spec: scale: schedules: [_day, _day]\n"},
 	"35-restarts":                  {file: "pools.cue", was: "nodeSelector:", becomes: "restartPolicy: \"Always\"\n\t\t\tnodeSelector:"},
 	"30-number-of-all":             {file: "pools.cue", was: "max: _row.max", becomes: "max: _row.max * 10000000"},
 }

@@ -174,12 +174,12 @@ func TestComplaints(t *testing.T) {
 			"vet --policy guard.yaml", "guard.yaml:8:35: spec.library.ceilings[0].max: invalid value -1: should be greater than or equal to 0\nguard.yaml:6:14: spec.library.images.allowed: should have at least 1 items\nguard.yaml:7:5: spec.library.resources: should have at least 1 properties\n", 1},
 		"rules of the library that exclude each other": {
 			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  library:\n    hours:\n      freezes: [{name: x, from: \"2026-12-24T00:00:00Z\", to: \"2026-12-20T00:00:00Z\"}]\n    ceilings: [{name: a, by: Label, max: 1}]\n"),
-			"vet --policy guard.yaml", "guard.yaml:8:16: spec.library.ceilings[0]: label must be set when by is Label, and only then\nguard.yaml:7:17: spec.library.hours.freezes[0]: from must be before to\n", 1},
+			"vet --policy guard.yaml", "guard.yaml:8:16: spec.library.ceilings[0]: labelKey must be set when by is Label, and only then\nguard.yaml:7:17: spec.library.hours.freezes[0]: from must be before to\n", 1},
 		"rules in a manifest that are none": {
 			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modules:\n    a.rego: |\n      package corral.scaling\n\n      limit contains input.pool.xname\n"),
 			"vet --policy guard.yaml", "guard.yaml:9:", 1},
 		"a ConfigMap that is not there": {
-			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modulesFrom:\n  - {name: r, namespace: ns}\n"),
+			manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modulesFrom:\n  - configMapRef: {name: r, namespace: ns}\n"),
 			"vet --policy guard.yaml", "guard.yaml:6:5: spec.modulesFrom[0]: ConfigMap ns/r is not among the files given\n", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ _table: {
 }
 
 pools: schema.#Pools & {for n, t in _table {(n): spec: {
-	connectionRef: name: "acme", labels: [n], scale: max: t.max
+	connectionRef: name: "acme", runnerLabels: [n], scale: max: t.max
 	template: spec: containers: [#Runner & {#cpu: "1", #memory: "1Gi"}]
 }}}
 `
@@ -151,7 +151,7 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 		"what pools share":       {"runner.cue", "2.329.0", "2.330.0", "::notice file=head/runner.cue,line=11,col=9,title=Another template::pools a, b, c: replaces runners · image 2.329.0 → 2.330.0%0A"},
 		"a connection's Secret":  {"connections.cue", `"github"`, `"other"`, "::notice file=head/connections.cue,line=8,col=20,title=Connection changed::connection acme: settings · secretRef.name github → other%0A"},
 		"a price":                {"prices.yaml", "perHour: 1.20", "perHour: 1.45", "::notice file=head/prices.yaml,line=11,col=12,title=Prices changed::prices · nodes[0].perHour 1.2 → 1.45\n"},
-		"a route that all share": {"pools.cue", "labels: [n]", `labels: [n, "x"]`, "::warning file=head/pools.cue,line=12,col=31,title=Jobs go elsewhere::"},
+		"a route that all share": {"pools.cue", "runnerLabels: [n]", `runnerLabels: [n, "x"]`, "::warning file=head/pools.cue,line=12,col=31,title=Jobs go elsewhere::"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(folder, "head", tc.file)

@@ -90,11 +90,12 @@ type commonExpectation struct {
 
 type scalingExpectation struct {
 	commonExpectation
-	Max   *int32 `json:"max"`
-	Min   *int32 `json:"min"`
-	Idle  *int32 `json:"idle"`
-	Hard  *bool  `json:"hard"`
-	Until string `json:"until"`
+	Max  *int32 `json:"max"`
+	Min  *int32 `json:"min"`
+	Idle *int32 `json:"idle"`
+	// AssignedJobs is Serve or Wait; empty expects nothing.
+	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs"`
+	Until        string                `json:"until"`
 	// Bounds are there, each; an empty list expects none.
 	Bounds []boundExpectation `json:"bounds"`
 	// Conflicts have each of these texts; an empty list expects none.

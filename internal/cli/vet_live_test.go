@@ -53,7 +53,7 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 	}
 	add("secret", "s", "scale: max: 99")
 	add("gone", "g", "scale: max: 99")
-	add("alone", "a", "scale: {max: 8, schedules: [{name: \"n\", cron: {start: \"0 0 * * *\", duration: \"1h\"}, scale: max: 4}, {name: \"m\", cron: {start: \"0 6 * * *\", duration: \"1h\"}, scale: max: 11}]}")
+	add("alone", "a", "scale: {max: 8, schedules: [{name: \"n\", cron: {schedule: \"0 0 * * *\", duration: \"1h\"}, scale: max: 4}, {name: \"m\", cron: {schedule: \"0 6 * * *\", duration: \"1h\"}, scale: max: 11}]}")
 	add("update", "u", "scale: max: 9")
 	add("recreate", "r", "scale: max: 9, update: strategy: \"Recreate\"")
 	add("shared", "x", "scale: max: 6, update: maxSurge: 0")

@@ -22,7 +22,7 @@ const unknownField = "bogus"
 
 // valid are the fields that some structs need before CUE reports anything else about them.
 var valid = []string{
-	"", `name: "a", busy: {}, `, `name: "a", cron: {start: "0 7 * * *", duration: "1h"}, `, `by: "Namespace", `,
+	"", `name: "a", busy: {}, `, `name: "a", cron: {schedule: "0 7 * * *", duration: "1h"}, `, `by: "Namespace", `,
 	`url: "https://github.com/acme", secretRef: name: "a", `,
 }
 

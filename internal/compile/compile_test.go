@@ -78,16 +78,16 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a schedule without a time": {pool("scale: schedules: [{name: \"a\", scale: max: 1}]\n" + template), []string{
 			"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: exactly one of weekly, cron and once must be set"}},
 		"a schedule that holds once, in a zone": {
-			pool("scale: schedules: [{name: \"b\", zone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
-				"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: once has times with an offset, and no zone"}},
-		"a schedule with min above max": {pool("scale: schedules: [{name: \"c\", cron: {start: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
-			"pools.cue:8:76: pools.linux.spec.scale.schedules[0].scale: min 2 is above max 1"}},
+			pool("scale: schedules: [{name: \"b\", timeZone: \"Asia/Tokyo\", once: {from: \"2026-01-01T00:00:00Z\", to: \"2026-01-02T00:00:00Z\"}, scale: max: 1}]\n" + template), []string{
+				"pools.cue:8:20: pools.linux.spec.scale.schedules[0]: timeZone may not be set with once, whose times have an offset"}},
+		"a schedule with min above max": {pool("scale: schedules: [{name: \"c\", cron: {schedule: \"0 7 * * *\", duration: \"1h\"}, scale: {max: 1, min: 2}}]\n" + template), []string{
+			"pools.cue:8:79: pools.linux.spec.scale.schedules[0].scale: min 2 is above max 1"}},
 		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
 			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
 			"pools.cue:6:15: pools.linux.spec: scaleSetName is of a scale set: runners with registration REST have none"}},
-		"labels of the controller's on GitHub": {pool("labels: [\"gpu\", \"Corral-Owner-0011aabb\"]\nscaleSetName: \"corral-owner-x\"\n" + template), []string{
-			`pools.cue:8:17: pools.linux.spec.labels[1]: invalid value "Corral-Owner-0011aabb" (out of bound !~"(?i)^corral-owner-")`,
+		"labels of the controller's on GitHub": {pool("runnerLabels: [\"gpu\", \"Corral-Owner-0011aabb\"]\nscaleSetName: \"corral-owner-x\"\n" + template), []string{
+			`pools.cue:8:23: pools.linux.spec.runnerLabels[1]: invalid value "Corral-Owner-0011aabb" (out of bound !~"(?i)^corral-owner-")`,
 			`pools.cue:9:15: pools.linux.spec.scaleSetName: invalid value "corral-owner-x" (out of bound !~"(?i)^corral-owner-")`}},
 		"below the bound": {pool("scale: {max: -2}\n" + template), []string{
 			"pools.cue:8:14: pools.linux.spec.scale.max: invalid value -2 (out of bound >=0)"}},
@@ -128,16 +128,16 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				"pools.cue:3:2: p.spec.conectionRef: field not allowed; did you mean connectionRef?"}},
 		"credentials of a connection": {
 			onePool + "c: schema.#Connections & {\n\ta: spec: url: \"https://github.com/a\"\n\tb: spec: {url: \"github.com/a\", secretRef: name: \"x\"}\n\tB_: spec: {url: \"https://github.com/a\", secretRef: name: \"x\"}\n}\n", []string{
-				"pools.cue:11:5: c.a.spec: exactly one of secretRef and mountRef must be set",
+				"pools.cue:11:5: c.a.spec: exactly one of secretRef and mount must be set",
 				`pools.cue:12:17: c.b.spec.url: invalid value "github.com/a": must match ^https?://[^/?#\s]+/[^?#\s]+$`,
 				"pools.cue:13:2: c.B_.metadata.name: must be lower-case letters, digits, - and ."}},
 		"a reference that is wrong is not a missing one": {
 			onePool + "c: schema.#Connections & {\n\ta: spec: {url: \"https://github.com/a\", secretRef: name: \"\"}\n\tb: spec: {url: \"https://github.com/a\", secretRef: nam: \"x\"}\n}\n", []string{
 				"pools.cue:11:58: c.a.spec.secretRef.name: must not be empty",
 				"pools.cue:12:52: c.b.spec.secretRef.nam: field not allowed; did you mean name?"}},
-		"of another type than a struct or a list": {pool("deadlines: \"10m\"\nlabels: \"x\"\n" + template), []string{
+		"of another type than a struct or a list": {pool("deadlines: \"10m\"\nrunnerLabels: \"x\"\n" + template), []string{
 			`pools.cue:8:12: pools.linux.spec.deadlines: invalid value "10m": must be struct, not string`,
-			`pools.cue:9:9: pools.linux.spec.labels: invalid value "x": must be list, not string`}},
+			`pools.cue:9:15: pools.linux.spec.runnerLabels: invalid value "x": must be list, not string`}},
 		"a struct or a list where there is none": {pool("runnerGroup: [\"a\"]\nscale: max: {a: 1}\n" + template), []string{
 			`pools.cue:8:14: pools.linux.spec.runnerGroup: invalid value ["a"]: must be string, not list`,
 			"pools.cue:9:8: pools.linux.spec.scale.max: invalid value {a:1}: must be int, not struct"}},
@@ -331,7 +331,7 @@ func TestTreesThatAreRefused(t *testing.T) {
 			"f0500.cue: more than 500 files, the most that is read: compile a smaller folder with a cue.mod of its own"}},
 		"many bytes": {total, Options{}, []string{"f8.cue: more than 8388608 bytes in total, the most that is read"}},
 		"many objects": {
-			repository("package pools\n\nimport \"list\"\n\nx: [for i in list.Range(0, 5001, 1) {apiVersion: \"corral.dev/v1alpha1\", kind: \"GitHubConnection\", metadata: name: \"c\\(i)\", spec: {url: \"https://github.com/a\", mountRef: name: \"m\"}}]\n"), Options{},
+			repository("package pools\n\nimport \"list\"\n\nx: [for i in list.Range(0, 5001, 1) {apiVersion: \"corral.dev/v1alpha1\", kind: \"GitHubConnection\", metadata: name: \"c\\(i)\", spec: {url: \"https://github.com/a\", mount: name: \"m\"}}]\n"), Options{},
 			[]string{"more than 5000 objects, the most that a tree may declare"}},
 	} {
 		t.Run(name, func(t *testing.T) {

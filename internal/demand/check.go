@@ -27,8 +27,8 @@ func Check(s *v1alpha1.RunnerPoolSpec) field.ErrorList {
 func checkDemand(d *v1alpha1.DemandSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.New(v1alpha1.DemandScaleSet, v1alpha1.DemandWebhook)
-	for i, t := range d.Slack {
-		errs = append(errs, checkName(t.Name, taken, at.Child("slack").Index(i).Child("name"))...)
+	for i, t := range d.Boosts {
+		errs = append(errs, checkName(t.Name, taken, at.Child("boosts").Index(i).Child("name"))...)
 	}
 	for i := range d.Metrics {
 		p := at.Child("metrics").Index(i)
@@ -58,8 +58,8 @@ func checkMetric(m *v1alpha1.MetricSource, at *field.Path) field.ErrorList {
 			}
 		}
 	case m.Busy != nil:
-		if m.Busy.GetScaleDownThreshold() >= m.Busy.GetScaleUpThreshold() {
-			errs = append(errs, field.Invalid(at.Child("busy", "scaleDownThreshold"), m.Busy.GetScaleDownThreshold(), "it must be below scaleUpThreshold"))
+		if m.Busy.GetScaleDownThresholdPercent() >= m.Busy.GetScaleUpThresholdPercent() {
+			errs = append(errs, field.Invalid(at.Child("busy", "scaleDownThresholdPercent"), m.Busy.GetScaleDownThresholdPercent(), "it must be below scaleUpThresholdPercent"))
 		}
 	case m.Prometheus != nil:
 		errs = append(errs, checkPositive(m.Prometheus.AverageValue, at.Child("prometheus", "averageValue"))...)

@@ -6,7 +6,7 @@
 //
 //	jobs   = the largest of the sources that count jobs, and no fewer than the runners with a job
 //	total  = the largest of the proposals for a total; it raises the desired number
-//	idle   = what slack triggers add up to; it is added to the pool's own idle runners
+//	idle   = what boosts add up to; it is added to the pool's own idle runners
 //
 // The last number of a source without a signal goes on to count. A source that never gave a signal keeps what runs.
 package demand
@@ -29,7 +29,7 @@ const maxReason = 256
 
 // Signal is what a source says. A nil number is one that it doesn't give.
 type Signal struct {
-	// Name of the source: scaleSet, webhook, or the name of a metric or slack trigger.
+	// Name of the source: scaleSet, webhook, or the name of a metric or boost.
 	Name string
 	// Jobs waiting or running that it counts, Total of runners that it proposes, and Idle runners that it adds; each 0 or more.
 	Jobs, Total, Idle *int32

@@ -50,7 +50,7 @@ func TestCombine(t *testing.T) {
 			in:   demand.Input{Readings: []demand.Reading{known(jobs("webhook", 0, "no jobs"))}},
 			want: demand.Demand{Known: true, Reason: "webhook: no jobs"},
 		},
-		"slack adds up, and the largest proposal for a total holds": {
+		"boosts add up, and the largest proposal for a total holds": {
 			in: demand.Input{Readings: []demand.Reading{known(idle("pr", 2), idle("push", 3), idle("check", 0), total("busy", 5), total("also", 9))}},
 			want: demand.Demand{
 				Known: true, Idle: 5, IdleReason: "pr: an event; push: an event", Total: 9, TotalReason: "also: busy",

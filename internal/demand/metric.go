@@ -79,10 +79,10 @@ func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	percent := int64(busy) * 100 / int64(before)
 	reason := fmt.Sprintf("%d of %d busy", busy, before)
 	switch {
-	case int64(busy)*100 >= int64(before)*int64(b.GetScaleUpThreshold()):
-		return changed(before, 1, b.GetScaleUpBy()), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThreshold())
-	case int64(busy)*100 < int64(before)*int64(b.GetScaleDownThreshold()):
-		return changed(before, -1, b.GetScaleDownBy()), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThreshold())
+	case int64(busy)*100 >= int64(before)*int64(b.GetScaleUpThresholdPercent()):
+		return changed(before, 1, b.GetScaleUpBy()), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThresholdPercent())
+	case int64(busy)*100 < int64(before)*int64(b.GetScaleDownThresholdPercent()):
+		return changed(before, -1, b.GetScaleDownBy()), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThresholdPercent())
 	}
 	return before, reason
 }

@@ -30,7 +30,7 @@ func TestFromBusy(t *testing.T) {
 		"none busy leads to zero":                     {v1alpha1.BusyMetric{}, 0, 1, 0, "0 of 1 busy: 0 %, less than 30 %"},
 		"at zero there is nothing to go by":           {v1alpha1.BusyMetric{}, 0, 0, 0, "no runners, so that none can be busy"},
 		"more busy than there were to be":             {v1alpha1.BusyMetric{}, 9, 5, 7, "9 of 5 busy: 180 %, no less than 80 %"},
-		"its own thresholds and changes":              {v1alpha1.BusyMetric{ScaleUpThreshold: new(int32(50)), ScaleUpBy: new(intstr.FromString("100%"))}, 3, 6, 12, "3 of 6 busy: 50 %, no less than 50 %"},
+		"its own thresholds and changes":              {v1alpha1.BusyMetric{ScaleUpThresholdPercent: new(int32(50)), ScaleUpBy: new(intstr.FromString("100%"))}, 3, 6, 12, "3 of 6 busy: 50 %, no less than 50 %"},
 		"a number instead of a percentage, upwards":   {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromInt32(2))}, 10, 10, 12, "10 of 10 busy: 100 %, no less than 80 %"},
 		"a number instead of a percentage, downwards": {v1alpha1.BusyMetric{ScaleDownBy: new(intstr.FromInt32(4))}, 0, 3, 0, "0 of 3 busy: 0 %, less than 30 %"},
 		"as many as there may be":                     {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromString("900%"))}, math.MaxInt32, math.MaxInt32, demand.MostJobs, "2147483647 of 100000 busy: 2147483 %, no less than 80 %"},
@@ -147,18 +147,18 @@ func TestCheck(t *testing.T) {
 		"nothing": {spec: v1alpha1.RunnerPoolSpec{}},
 		"all right": {spec: v1alpha1.RunnerPoolSpec{
 			Demand: v1alpha1.DemandSpec{
-				Slack:   []v1alpha1.SlackTrigger{{Name: "pr"}},
+				Boosts:  []v1alpha1.Boost{{Name: "pr"}},
 				Metrics: []v1alpha1.MetricSource{{Name: "j", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*", "web-*"}}}, {Name: "b", Busy: &v1alpha1.BusyMetric{}}},
 			},
 			Scale: v1alpha1.ScaleSpec{Behavior: &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Tolerance: zero}}},
 		}},
 		"two of a name": {
-			demandOf(v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{{Name: "a"}}, Metrics: []v1alpha1.MetricSource{{Name: "a", Busy: &v1alpha1.BusyMetric{}}}}),
+			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "a"}}, Metrics: []v1alpha1.MetricSource{{Name: "a", Busy: &v1alpha1.BusyMetric{}}}}),
 			`spec.demand.metrics[0].name: Invalid value: "a": another source of demand has this name: give it one of its own`,
 		},
 		"a name that is taken": {
-			demandOf(v1alpha1.DemandSpec{Slack: []v1alpha1.SlackTrigger{{Name: "webhook"}}}),
-			`spec.demand.slack[0].name: Invalid value: "webhook": another source of demand has this name: give it one of its own`,
+			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "webhook"}}}),
+			`spec.demand.boosts[0].name: Invalid value: "webhook": another source of demand has this name: give it one of its own`,
 		},
 		"no runners for a job": {
 			metric(v1alpha1.MetricSource{Jobs: &v1alpha1.JobsMetric{RunnersPerJob: zero}}),
@@ -169,8 +169,8 @@ func TestCheck(t *testing.T) {
 			`spec.demand.metrics[0].jobs.repositories[0]: Invalid value: "a/b/c": write OWNER/NAME, or NAME in the connection's organization`,
 		},
 		"thresholds that cross": {
-			metric(v1alpha1.MetricSource{Busy: &v1alpha1.BusyMetric{ScaleDownThreshold: new(int32(80))}}),
-			`spec.demand.metrics[0].busy.scaleDownThreshold: Invalid value: 80: it must be below scaleUpThreshold`,
+			metric(v1alpha1.MetricSource{Busy: &v1alpha1.BusyMetric{ScaleDownThresholdPercent: new(int32(80))}}),
+			`spec.demand.metrics[0].busy.scaleDownThresholdPercent: Invalid value: 80: it must be below scaleUpThresholdPercent`,
 		},
 		"an average of nothing": {
 			metric(v1alpha1.MetricSource{Prometheus: &v1alpha1.PrometheusMetric{AverageValue: zero}}),

@@ -31,7 +31,7 @@ type Warmth struct {
 	Next time.Duration
 }
 
-// Warm says how many idle runners there are to be. What slack triggers add comes on top.
+// Warm says how many idle runners there are to be. What boosts add comes on top.
 func Warm(scale v1alpha1.ScaleSpec, a Activity) Warmth {
 	warm := Warmth{Idle: a.Idle}
 	if percent := scale.IdlePercentOfBusy; percent != nil {

@@ -33,7 +33,7 @@ var causes = []struct {
 	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
 	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
 	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the log of the container that the message names, or else of the runner's: it ends before the runner has a job. With spec.keepFailed: true in the pool, the last pod that failed is kept for ten minutes: set it if it isn't."},
+	{v1alpha1.CauseCrash, "Look at the log of the container that the message names, or else of the runner's: it ends before the runner has a job. Set spec.failedPodTTL: 10m in the pool to keep the pod of the last failed runner for ten minutes."},
 	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
 	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
 	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
@@ -91,8 +91,8 @@ const maxRemedied = 3
 func (f *PoolFacts) blockers() []string {
 	s := &f.Pool.Status
 	var all []string
-	if s.Template != nil && !s.Template.Allowed {
-		for i, d := range s.Template.Denials {
+	if s.Policy != nil && !s.Policy.Allowed {
+		for i, d := range s.Policy.Denials {
 			if i == maxRemedied {
 				all = append(all, "Change what the other findings under Template name, too.")
 				break
@@ -140,7 +140,7 @@ func (f *PoolFacts) unready(ready *Condition) string {
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
-	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Template != nil && !s.Template.Allowed:
+	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Policy != nil && !s.Policy.Allowed:
 		return "" // the findings say it
 	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
 		return "" // the update says it

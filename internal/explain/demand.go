@@ -31,7 +31,7 @@ type Demand struct {
 type Source struct {
 	// Name as in spec.demand; scaleSet and webhook for those.
 	Name string `json:"name"`
-	// Kind is scaleSet, webhook, slack, jobs, busy, prometheus or external.
+	// Kind is scaleSet, webhook, boost, jobs, busy, prometheus or external.
 	Kind string `json:"kind"`
 	// Read is false until the controller has read it.
 	Read bool `json:"read"`
@@ -56,7 +56,7 @@ func (f *PoolFacts) observes() bool { return f.Pool.Spec.GetMode() == v1alpha1.O
 // countsEvents reports whether a source of the pool counts GitHub's events.
 func (f *PoolFacts) countsEvents() bool {
 	d := &f.Pool.Spec.Demand
-	return d.Webhook != nil || len(d.Slack) > 0
+	return d.Webhook != nil || len(d.Boosts) > 0
 }
 
 // lacksWebhook reports whether the pool counts events but receives none.
@@ -119,8 +119,8 @@ func (f *PoolFacts) sources() []Source {
 	if d.Webhook != nil {
 		all = append(all, Source{Name: v1alpha1.DemandWebhook, Kind: v1alpha1.DemandWebhook})
 	}
-	for i := range d.Slack {
-		all = append(all, Source{Name: d.Slack[i].Name, Kind: "slack"})
+	for i := range d.Boosts {
+		all = append(all, Source{Name: d.Boosts[i].Name, Kind: "boost"})
 	}
 	for i := range d.Metrics {
 		all = append(all, Source{Name: d.Metrics[i].Name, Kind: kindOf(&d.Metrics[i])})
@@ -270,7 +270,7 @@ func (a *PoolAnswer) observed(p *page) {
 	}
 	p.section("Observe")
 	p.line(2, "It decides but doesn't act: it starts and ends no runners, and accepts no jobs.")
-	o := a.Observed
+	o := a.Observation
 	if o == nil {
 		p.line(2, "It was not compared with GitHub yet.")
 		return

@@ -17,10 +17,10 @@ import (
 // rest has runners without a scale set, which events and two metrics tell of.
 func rest(f *PoolFacts) {
 	s, status := &f.Pool.Spec, &f.Pool.Status
-	s.Registration, s.Labels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
+	s.Registration, s.RunnerLabels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
 	s.Demand = v1alpha1.DemandSpec{
 		Webhook: &v1alpha1.WebhookDemand{},
-		Slack:   []v1alpha1.SlackTrigger{{Name: "release", Event: "push"}},
+		Boosts:  []v1alpha1.Boost{{Name: "release", Event: "push"}},
 		Metrics: []v1alpha1.MetricSource{
 			{Name: "queue", Prometheus: &v1alpha1.PrometheusMetric{}}, {Name: "load", Busy: &v1alpha1.BusyMetric{}}, {Name: "night", External: &v1alpha1.ExternalMetric{}},
 		},
@@ -61,8 +61,8 @@ func observes(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Runners = v1alpha1.RunnerCounts{}
 	s.Demand = []v1alpha1.DemandStatus{{Name: "scaleSet", Jobs: new(int32(7)), Reason: "GitHub counts 7 jobs, 6 running"}}
-	s.Observed = &v1alpha1.ObservedStatus{Desired: 9, Actual: new(int32(6)), Busy: new(int32(6)), Difference: "it would have 9 runners, 3 more than there are"}
-	f.ready(metav1.ConditionTrue, v1alpha1.SucceededReason, "observing: "+s.Observed.Difference)
+	s.Observation = &v1alpha1.Observation{Desired: 9, Actual: new(int32(6)), Busy: new(int32(6)), Difference: "it would have 9 runners, 3 more than there are"}
+	f.ready(metav1.ConditionTrue, v1alpha1.SucceededReason, "observing: "+s.Observation.Difference)
 }
 
 // decide has a number decided on, with two idle runners.
@@ -147,11 +147,11 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		"pool-observes": observes,
 		"pool-observes-unseen": func(f *PoolFacts) {
 			observes(f)
-			f.Pool.Status.Observed, f.Pool.Status.Demand = nil, nil
+			f.Pool.Status.Observation, f.Pool.Status.Demand = nil, nil
 			f.Pool.Status.Decision.Announced = v1alpha1.UnboundedMax
 		},
 		"pool-spec-invalid": func(f *PoolFacts) {
-			f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, `spec.scale.schedules[1].zone: there is no time zone "Europe/Berln"`)
+			f.ready(metav1.ConditionFalse, v1alpha1.InvalidSpecReason, `spec.scale.schedules[1].timeZone: there is no time zone "Europe/Berln"`)
 		},
 		"pool-demand-hostile": func(f *PoolFacts) {
 			rest(f)
@@ -228,7 +228,7 @@ func TestJobByEvents(t *testing.T) {
 			small := facts(rest, func(p *PoolFacts) { p.Pool.Name = "small" })
 			f.Pools = []PoolFacts{small}
 			e.Winner, e.Why = "ci/small", "ci/small has fewer labels beyond those asked for: 4 in all, ci/gpu has 5"
-			gpu.Pool.Spec.Labels = append(gpu.Pool.Spec.Labels, "big")
+			gpu.Pool.Spec.RunnerLabels = append(gpu.Pool.Spec.RunnerLabels, "big")
 			f.Events = map[string]JobEvents{"ci/gpu": *e, "ci/small": {Webhooks: e.Webhooks, Winner: "ci/small", State: JobQueued, HoldFor: e.HoldFor}}
 		}),
 		"job-of-a-run": restJob("", func(f *JobFacts, _ *PoolFacts, _ *JobEvents) { f.URL.JobID = 0 }),

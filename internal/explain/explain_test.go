@@ -32,7 +32,7 @@ var teamRule = v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "co
 // facts are those of a pool with 7 jobs of which policies have nothing to say.
 func facts(change ...func(*PoolFacts)) PoolFacts {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
-	p.Spec.ConnectionRef.Name, p.Spec.Labels = "acme", []string{"linux", "x64"}
+	p.Spec.ConnectionRef.Name, p.Spec.RunnerLabels = "acme", []string{"linux", "x64"}
 	p.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(500)), Idle: new(int32(2))}
 	p.Status = v1alpha1.RunnerPoolStatus{
 		Revision: "linux-6f1c", Jobs: new(int32(7)), Runners: v1alpha1.RunnerCounts{Total: 9, Pending: 1, Idle: 2, Busy: 6},
@@ -85,7 +85,7 @@ func (f *PoolFacts) ready(status metav1.ConditionStatus, reason, message string)
 // bounded has a rule of the team's bound max.
 func bounded(f *PoolFacts) {
 	d := f.Pool.Status.Decision
-	d.ID, d.Digest, d.Announced = "a1b2c3", "sha256:77", 60
+	d.ID, d.PolicyDigest, d.Announced = "a1b2c3", "sha256:77", 60
 	d.Limits.Max = new(int32(60))
 	d.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 500, Value: 60, Reason: "a team has 60 runners", Rule: teamRule}}
 	d.Reason += "; max 500 → 60 by RunnerPolicy/ci/pools corral.scaling.limit (policies/limits.rego:5): a team has 60 runners"
@@ -93,7 +93,7 @@ func bounded(f *PoolFacts) {
 		{Policy: "ClusterRunnerPolicy/guard", Mode: v1alpha1.PolicyAudit, Decisions: []string{"template"}, Ready: &Condition{Status: metav1.ConditionTrue}, WouldChange: []string{"deny: image not pinned"}},
 		{Policy: "RunnerPolicy/ci/pools", Mode: v1alpha1.PolicyEnforce, Decisions: []string{"scaling", "template"}, Ready: &Condition{Status: metav1.ConditionTrue}, Source: "ci/pools"},
 	}
-	f.Pool.Status.Template = &v1alpha1.TemplateVerdict{Revision: "linux-6f1c", Allowed: true, Warnings: []v1alpha1.PolicyFinding{
+	f.Pool.Status.Policy = &v1alpha1.TemplateVerdict{Revision: "linux-6f1c", Allowed: true, Warnings: []v1alpha1.PolicyFinding{
 		{Message: "no memory limit", Path: "spec.containers[0].resources", Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.warn", File: "policies/pod.rego", Line: 12}},
 	}}
 	f.History = []Entry{
@@ -114,10 +114,10 @@ func hard(f *PoolFacts) {
 	s.Jobs, s.Runners = new(int32(12)), v1alpha1.RunnerCounts{Total: 5, Busy: 5}
 	rule := v1alpha1.RuleReference{Policy: "ClusterRunnerPolicy/hours", Name: "corral.scaling.limit CORRAL-HRS-001", File: "library/scaling/hours.rego", Line: 40}
 	s.Decision = &v1alpha1.Decision{
-		Time: ago(20 * time.Second), Desired: 5, Announced: 5, Waiting: 7, ID: "f00d", Digest: "sha256:88",
+		Time: ago(20 * time.Second), Desired: 5, Announced: 5, JobsHeld: 7, ID: "f00d", PolicyDigest: "sha256:88",
 		Reason: "12 jobs + 2 idle, bounded by max 5; 7 jobs accepted before wait, by policy; max 500 → 5 by ClusterRunnerPolicy/hours …",
 		Limits: &v1alpha1.DecidedLimits{
-			Min: 0, Max: new(int32(5)), Idle: 2, Hard: true, Shared: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
+			Min: 0, Max: new(int32(5)), Idle: 2, AssignedJobs: v1alpha1.AssignedJobsWait, Shared: true, Until: &metav1.Time{Time: noon.Add(6 * time.Hour)},
 			Bounds:    []v1alpha1.LimitBound{{Field: "max", Declared: 500, Value: 5, Reason: "the night has 5 runners", Rule: rule}},
 			Conflicts: []string{"RunnerPolicy/ci/wish corral.scaling.limit: min at least 8 is above what the pool declares: only a ClusterRunnerPolicy may raise it"},
 		},
@@ -128,7 +128,7 @@ func hard(f *PoolFacts) {
 func denied(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
-	s.Template = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
+	s.Policy = &v1alpha1.TemplateVerdict{Revision: "linux-bad", Denials: []v1alpha1.PolicyFinding{{
 		Message: "container runner is privileged", Path: "spec.containers[0].securityContext.privileged", Remediation: "set privileged to false",
 		Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.template.deny", File: "policies/template.rego", Line: 7},
 	}}}
@@ -166,7 +166,7 @@ func TestPool(t *testing.T) {
 		"pool-full": func(f *PoolFacts) {
 			s := &f.Pool.Status
 			f.Pool.Spec.Scale = v1alpha1.ScaleSpec{Max: new(int32(2))}
-			s.Jobs, s.Waiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
+			s.Jobs, s.JobsWaiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
 			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
 			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")

@@ -75,12 +75,12 @@ func SameDecision(a, b *v1alpha1.Decision) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Desired == b.Desired && a.Announced == b.Announced && a.Waiting == b.Waiting && sameRules(a, b)
+	return a.Desired == b.Desired && a.Announced == b.Announced && a.JobsHeld == b.JobsHeld && sameRules(a, b)
 }
 
 // sameRules reports whether decisions have the same limits, by the same policies.
 func sameRules(a, b *v1alpha1.Decision) bool {
-	return a.Digest == b.Digest && equality.Semantic.DeepEqual(lasting(a.Limits), lasting(b.Limits))
+	return a.PolicyDigest == b.PolicyDigest && equality.Semantic.DeepEqual(lasting(a.Limits), lasting(b.Limits))
 }
 
 // lasting returns limits without the time when they are decided again.
@@ -99,7 +99,7 @@ func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 		return a == b
 	}
 	x, y := *a, *b
-	x.Digest, y.Digest = "", ""
+	x.PolicyDigest, y.PolicyDigest = "", ""
 	return equality.Semantic.DeepEqual(x, y)
 }
 

@@ -76,7 +76,7 @@ func TestEntriesOfAMinuteThatDifferInNumbersAreOne(t *testing.T) {
 			want: []string{"+20s: 1 → 4", "+0s: 0 → 1"},
 		},
 		"other policies": {
-			add:  []Entry{entryAt(0, 1, 0), entryAt(20, 4, 1, func(e *Entry) { e.Decision.Digest = "sha256:2" })},
+			add:  []Entry{entryAt(0, 1, 0), entryAt(20, 4, 1, func(e *Entry) { e.Decision.PolicyDigest = "sha256:2" })},
 			want: []string{"+20s: 1 → 4", "+0s: 0 → 1"},
 		},
 		"a verdict is news, and what follows it belongs to it": {

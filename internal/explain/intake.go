@@ -29,9 +29,9 @@ func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
 // that it accepts.
 func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	if len(s.Demand) == 0 || s.Decision == nil {
-		return s.Waiting
+		return s.JobsWaiting
 	}
-	return max(0, s.Waiting-max(0, s.GetJobs()-s.Decision.Announced))
+	return max(0, s.JobsWaiting-max(0, s.GetJobs()-s.Decision.Announced))
 }
 
 // closed says why the pool accepts no jobs, whatever was decided; nil if nothing is known to be in the way. What was decided is told to

@@ -16,10 +16,10 @@ func TestAJobThatWaitsIsCountedOnce(t *testing.T) {
 		announced int32
 		want      int32 // waiting
 	}{
-		"GitHub offers more than the pool takes": {v1alpha1.RunnerPoolStatus{Jobs: new(int32(10)), Waiting: 4, Runners: v1alpha1.RunnerCounts{Busy: 10}}, 10, 4},
-		"a webhook tells of more":                {v1alpha1.RunnerPoolStatus{Jobs: new(int32(5)), Waiting: 2, Runners: v1alpha1.RunnerCounts{Busy: 3}, Demand: webhook}, 3, 2},
-		"a webhook tells, and none is taken":     {v1alpha1.RunnerPoolStatus{Jobs: new(int32(1)), Waiting: 1, Demand: webhook}, 0, 1},
-		"GitHub offers more than a webhook":      {v1alpha1.RunnerPoolStatus{Jobs: new(int32(5)), Waiting: 4, Runners: v1alpha1.RunnerCounts{Busy: 3}, Demand: webhook}, 3, 4},
+		"GitHub offers more than the pool takes": {v1alpha1.RunnerPoolStatus{Jobs: new(int32(10)), JobsWaiting: 4, Runners: v1alpha1.RunnerCounts{Busy: 10}}, 10, 4},
+		"a webhook tells of more":                {v1alpha1.RunnerPoolStatus{Jobs: new(int32(5)), JobsWaiting: 2, Runners: v1alpha1.RunnerCounts{Busy: 3}, Demand: webhook}, 3, 2},
+		"a webhook tells, and none is taken":     {v1alpha1.RunnerPoolStatus{Jobs: new(int32(1)), JobsWaiting: 1, Demand: webhook}, 0, 1},
+		"GitHub offers more than a webhook":      {v1alpha1.RunnerPoolStatus{Jobs: new(int32(5)), JobsWaiting: 4, Runners: v1alpha1.RunnerCounts{Busy: 3}, Demand: webhook}, 3, 4},
 	} {
 		tc.status.Decision = &v1alpha1.Decision{Announced: tc.announced}
 		if got := Waiting(&tc.status); got != tc.want {

@@ -265,7 +265,7 @@ func (f *PoolFacts) situation() (open bool, text, unready string) {
 	case f.observes():
 		return false, "only observes: it starts no runners", ""
 	case d == nil:
-		return false, with(none+": "+undecided(f.Pool.Status.Template), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": ")), ""
+		return false, with(none+": "+undecided(f.Pool.Status.Policy), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": ")), ""
 	case d.Announced == 0:
 		return false, none + ": " + cmp.Or(why, d.Reason), ""
 	}

@@ -25,7 +25,7 @@ func jobFacts(t *testing.T, url string, change ...func(*JobFacts)) JobFacts {
 		t.Fatal(err)
 	}
 	arm := facts(func(f *PoolFacts) {
-		f.Pool.Name, f.Pool.Spec.Labels, f.Pool.Spec.ConnectionRef.Name, f.Pool.Spec.RunnerGroup = "arm", []string{"linux", "arm64"}, "big", "shared"
+		f.Pool.Name, f.Pool.Spec.RunnerLabels, f.Pool.Spec.ConnectionRef.Name, f.Pool.Spec.RunnerGroup = "arm", []string{"linux", "arm64"}, "big", "shared"
 	})
 	f := JobFacts{
 		URL: parsed, Now: noon, Pools: []PoolFacts{arm, facts(bounded)},

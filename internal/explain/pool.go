@@ -82,7 +82,7 @@ type PoolNumbers struct {
 	// Schedule has the numbers of spec.scale after schedules; absent without schedules.
 	Schedule *Schedule `json:"schedule,omitempty"`
 	// Observed is what a pool with the mode Observe would do.
-	Observed *v1alpha1.ObservedStatus `json:"observed,omitempty"`
+	Observation *v1alpha1.Observation `json:"observation,omitempty"`
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
 
@@ -98,7 +98,7 @@ type Limit struct {
 	// Spec is the number of spec.scale, where Schedule makes it another.
 	Spec     *int32 `json:"spec,omitempty"`
 	Schedule string `json:"schedule,omitempty"`
-	// Added is true if warm capacity or slack changed it.
+	// Added is true if warm capacity or boosts changed it.
 	Added bool `json:"added,omitempty"`
 	// Decided number.
 	Decided int32 `json:"decided"`
@@ -128,9 +128,9 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 		},
 		PoolNumbers: PoolNumbers{
 			Jobs: Known(s), Runners: s.Runners, Decision: s.Decision,
-			Demand: f.demand(), Schedule: f.schedule(), Observed: s.Observed, Limits: f.limits(s.Decision),
+			Demand: f.demand(), Schedule: f.schedule(), Observation: s.Observation, Limits: f.limits(s.Decision),
 		},
-		Template: s.Template, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
+		Template: s.Policy, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
 		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil, isUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
 	}, nil
 }
@@ -183,7 +183,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 // limits returns the pool's numbers as declared and as decided.
 func (f *PoolFacts) limits(d *v1alpha1.Decision) []Limit {
 	spec, declared := f.Pool.Spec.Scale.Numbers(), f.declared()
-	warm := f.Pool.Spec.Scale.IdlePercentOfBusy != nil || f.Pool.Spec.Scale.IdleTimeout != nil || len(f.Pool.Spec.Demand.Slack) > 0
+	warm := f.Pool.Spec.Scale.IdlePercentOfBusy != nil || f.Pool.Spec.Scale.IdleTimeout != nil || len(f.Pool.Spec.Demand.Boosts) > 0
 	limits := pastLimits(d)
 	for i := range limits {
 		l := &limits[i]
@@ -257,10 +257,10 @@ func (f *PoolFacts) heldIntake() []Held {
 		held = append(held, h)
 	}
 	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
-		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.Waiting, "more job")), Since: &c.Since})
+		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")), Since: &c.Since})
 	}
-	if d := s.Decision; d != nil && d.Waiting > 0 {
-		held = append(held, Held{What: "intake", Reason: wording.Count(d.Waiting, "accepted job") + " wait, because a policy made max hard", Since: &d.Time})
+	if d := s.Decision; d != nil && d.JobsHeld > 0 {
+		held = append(held, Held{What: "intake", Reason: wording.Count(d.JobsHeld, "accepted job") + " wait, because of a policy with assignedJobs: Wait", Since: &d.Time})
 	}
 	return held
 }
@@ -407,7 +407,7 @@ func (a *PoolNumbers) limits(p *page) {
 		}
 		switch {
 		case l.Added:
-			p.line(8, "by spec.scale.idlePercentOfBusy or idleTimeout, or a slack trigger, within max")
+			p.line(8, "by spec.scale.idlePercentOfBusy or idleTimeout, or a boost, within max")
 		case l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0:
 			p.line(8, "limited by max, or declared after the last decision")
 		}
@@ -441,8 +441,8 @@ func (l *Limit) origin() string {
 // terms write how long the limits hold, and what else goes with them.
 func (a *PoolNumbers) terms(p *page) {
 	d := a.Decision.Limits
-	if d.Hard {
-		p.line(2, "The max is hard: jobs accepted above it wait; %d do.", a.Decision.Waiting)
+	if d.AssignedJobs == v1alpha1.AssignedJobsWait {
+		p.line(2, "Jobs accepted above the max wait (assignedJobs: Wait): %d do.", a.Decision.JobsHeld)
 	}
 	if d.Shared {
 		p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
@@ -582,8 +582,8 @@ func (a *PoolNumbers) decision(p *page) {
 	if d.ID != "" {
 		p.line(2, "id %s", d.ID)
 	}
-	if d.Digest != "" {
-		p.line(2, "by policies of digest %s", d.Digest)
+	if d.PolicyDigest != "" {
+		p.line(2, "by policies of digest %s", d.PolicyDigest)
 	}
 	if b := d.Before; b != nil {
 		p.line(2, "before: %s", numbersText(b))

@@ -125,7 +125,7 @@ func TestPoolsCompete(t *testing.T) {
 }
 
 func TestThePoolOfAnObject(t *testing.T) {
-	set := &v1alpha1.RunnerPool{Spec: v1alpha1.RunnerPoolSpec{Labels: []string{"gpu"}, Demand: v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/web"}}}}}
+	set := &v1alpha1.RunnerPool{Spec: v1alpha1.RunnerPoolSpec{RunnerLabels: []string{"gpu"}, Demand: v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{Repositories: []string{"acme/web"}}}}}
 	rest := set.DeepCopy()
 	rest.Spec.Registration = v1alpha1.RegisterREST
 	observes := set.DeepCopy()

@@ -25,7 +25,7 @@ import (
 )
 
 // short are a UUID, a hash and codes, by what they are made of.
-var short = []string{"status.diagnostics[0].code", "status.sessionID", "status.template.templateDigest"}
+var short = []string{"status.diagnostics[0].code", "status.sessionID", "status.policy.templateDigest"}
 
 // A status that the API server refuses is never written: what is said about an object would stay as it was.
 func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {

@@ -34,8 +34,8 @@ func checkSource(s *Source, d *diagnostics) {
 	}
 	checkNames(s.Data, "spec.data", d)
 	if s.Library != nil && s.Library.Hours != nil {
-		if _, err := schedule.Location(s.Library.Hours.Zone); err != nil {
-			d.add(nil, "spec.library.hours.zone: %v", err)
+		if _, err := schedule.Location(s.Library.Hours.TimeZone); err != nil {
+			d.add(nil, "spec.library.hours.timeZone: %v", err)
 		}
 	}
 	checkDepth(s.Data, "spec.data", d)

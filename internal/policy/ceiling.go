@@ -79,10 +79,10 @@ func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
 	case v1alpha1.CeilingConnection:
 		g, own = connectionGroup(p), p.Connection
 	case v1alpha1.CeilingLabel:
-		if own, ok = p.Labels[c.Label]; !ok {
+		if own, ok = p.Labels[c.LabelKey]; !ok {
 			return g, 0, false
 		}
-		g = GroupKey{byLabel, c.Label, own}
+		g = GroupKey{byLabel, c.LabelKey, own}
 	default:
 		g = GroupKey{by: byAll}
 	}

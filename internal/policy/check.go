@@ -27,9 +27,9 @@ type promise struct {
 var promises = []promise{
 	{
 		decision: DecisionScaling, set: "limit",
-		keys:     []string{"field", "atMost", "atLeast", "reason", "until", "hard"},
+		keys:     []string{"field", "atMost", "atLeast", "reason", "until", "assignedJobs"},
 		required: []string{"field"},
-		choices:  map[string][]string{"field": {"max", "min", "idle"}},
+		choices:  map[string][]string{"field": fields, "assignedJobs": assignedJobs},
 	},
 	{decision: DecisionTemplate, set: "deny", keys: findingKeys, required: []string{"msg"}, plain: true},
 	{decision: DecisionTemplate, set: "warn", keys: findingKeys, required: []string{"msg"}, plain: true},

@@ -56,8 +56,8 @@ type Scaling struct {
 	// Scale after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. With Failures it is what the policies
 	// say that did answer: no decision, but what is held must not be above it.
 	Scale Scale
-	// Hard is true when jobs accepted beyond Max wait.
-	Hard bool
+	// AssignedJobs is Wait if jobs accepted beyond Max wait, and otherwise empty.
+	AssignedJobs v1alpha1.AssignedJobs
 	// Until is when it should be decided again; the zero time for never.
 	Until time.Time
 	// Bounds are the rules that made a number another than the declared, sorted.
@@ -68,7 +68,7 @@ type Scaling struct {
 	Failures []Failure
 	// Audit tells what audited policies would change, or how they failed, sorted.
 	Audit []Audit
-	// CountsJobs is true when a hard rule makes the number of jobs matter, whether rules read it or not.
+	// CountsJobs is true when a rule with assignedJobs: Wait makes the number of jobs matter, whether rules read it or not.
 	CountsJobs bool
 }
 

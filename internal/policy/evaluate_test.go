@@ -82,9 +82,9 @@ func TestAPolicyThatCannotAnswerVoidsTheDecision(t *testing.T) {
 
 func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
 	cases := map[string]struct{ element, want string }{
-		"no object":         {`e`, "an element is an object with field, atMost, atLeast, reason, until, hard, not number"},
-		"plain string":      {`s`, "an element is an object with field, atMost, atLeast, reason, until, hard, not a string"},
-		"unknown key":       {`object.union({"field": "max", "atMost": 1, "reason": "r"}, {"hrad": true})`, `an element has no "hrad": did you mean hard?`},
+		"no object":         {`e`, "an element is an object with field, atMost, atLeast, reason, until, assignedJobs, not number"},
+		"plain string":      {`s`, "an element is an object with field, atMost, atLeast, reason, until, assignedJobs, not a string"},
+		"unknown key":       {`object.union({"field": "max", "atMost": 1, "reason": "r"}, {"resaon": true})`, `an element has no "resaon": did you mean reason?`},
 		"key of no string":  {`{"field": "max", "atMost": 1, "reason": "r", e: 1}`, "a key of an element is a string, not number"},
 		"unknown field":     {`{"field": s, "atMost": 1, "reason": "r"}`, `field is max, min or idle, not "x"`},
 		"neither":           {`{"field": "max", "reason": "r"}`, "it must have atMost or atLeast, and not both"},
@@ -96,9 +96,9 @@ func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
 		"no number":         {`{"field": "max", "atMost": "1", "reason": "r"}`, "atMost is a number, not string"},
 		"no reason":         {`{"field": "max", "atMost": 1}`, "it must have a reason"},
 		"reason of no text": {`{"field": "max", "atMost": 1, "reason": 1}`, "reason is a string, not number"},
-		"hard min":          {`{"field": "min", "atMost": 1, "reason": "r", "hard": true}`, "hard goes with atMost of max only"},
-		"hard floor":        {`{"field": "max", "atLeast": 1, "reason": "r", "hard": true}`, "hard goes with atMost of max only"},
-		"hard of no truth":  {`{"field": "max", "atMost": 1, "reason": "r", "hard": 1}`, "hard is true or false, not number"},
+		"jobs at min":       {`{"field": "min", "atMost": 1, "reason": "r", "assignedJobs": "Wait"}`, "assignedJobs goes with atMost of max only"},
+		"jobs at floor":     {`{"field": "max", "atLeast": 1, "reason": "r", "assignedJobs": "Wait"}`, "assignedJobs goes with atMost of max only"},
+		"unknown jobs":      {`{"field": "max", "atMost": 1, "reason": "r", "assignedJobs": "Drop"}`, `assignedJobs is Serve or Wait, not "Drop"`},
 		"until of no time":  {`{"field": "max", "atMost": 1, "reason": "r", "until": "tomorrow"}`, `until is a time as 2026-05-01T06:00:00Z, not "tomorrow"`},
 		"until of no whole": {`{"field": "max", "atMost": 1, "reason": "r", "until": 1.5}`, "until is a whole number of nanoseconds, not 1.5"},
 		"until of no kind":  {`{"field": "max", "atMost": 1, "reason": "r", "until": true}`, "until is a string or a number, not boolean"},
@@ -157,7 +157,7 @@ func TestAPolicyAnswersElsewhereAsItDoesHere(t *testing.T) {
 	template := TemplateInput{Pool: in.Pool, Pod: readPod(t)}
 	update := UpdateInput{Pool: in.Pool, Change: Change{Strategy: "RollingUpdate", MaxSurge: 3, MaxUnavailable: 2}, Now: in.Now, Zone: "UTC"}
 	for name, text := range map[string]string{
-		"limits":      limits(`{"field": "max", "atMost": count(input.usage.namespace.members), "reason": "r", "hard": true, "until": "2030-01-01T00:00:00Z"}`, `{"field": "idle", "atLeast": 9, "reason": sprintf("%v", [input.now])}`),
+		"limits":      limits(`{"field": "max", "atMost": count(input.usage.namespace.members), "reason": "r", "assignedJobs": "Wait", "until": "2030-01-01T00:00:00Z"}`, `{"field": "idle", "atLeast": 9, "reason": sprintf("%v", [input.now])}`),
 		"bad limits":  limits(`{"field": "max", "atMost": 5, "reason": "r"}`, `{"field": "max", "atMost": 1.5 * count(input.pool.name), "reason": "r"}`),
 		"an error":    limits(`{"field": "max", "atMost": to_number(input.pool.name), "reason": "r"}`),
 		"findings":    "package corral.template\ndeny contains {\"msg\": c.image, \"path\": \"p\", \"severity\": \"high\"} if some c in input.pod.spec.containers\nwarn contains \"w\" if input.pool.name\n",

@@ -34,7 +34,7 @@ func fairCeilings(random *rand.Rand) []v1alpha1.Ceiling {
 		for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
 			c := v1alpha1.Ceiling{Name: fmt.Sprint(by, share), By: by, Share: share, Max: random.Int32N(60)}
 			if by == v1alpha1.CeilingLabel {
-				c.Label, c.Overrides = "team", map[string]v1alpha1.CeilingMax{"t1": 7}
+				c.LabelKey, c.Overrides = "team", map[string]v1alpha1.CeilingMax{"t1": 7}
 			}
 			all = append(all, c)
 		}

@@ -11,7 +11,7 @@ import (
 // FuzzAnswers has rules answer any JSON. It must be refused, or leave the numbers in order.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
-		`{"field": "max", "atMost": 3, "reason": "r", "hard": true, "until": "2026-01-01T00:00:00Z"}`,
+		`{"field": "max", "atMost": 3, "reason": "r", "assignedJobs": "Wait", "until": "2026-01-01T00:00:00Z"}`,
 		`{"field": "min", "atLeast": 1e400, "reason": "r", "until": 99999999999999999999}`, `{"field": "idle", "atMost": 0.5e1, "reason": ""}`,
 		`{"hold": true, "canary": 3, "strategy": "OnIdle", "maxSurge": 2147483648, "reason": "r"}`, `[]`, `null`, `"\u0000"`, `{"1": {}}`, `-0.0`,
 	} {

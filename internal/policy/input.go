@@ -28,7 +28,7 @@ type Pool struct {
 	Lifetime string `json:"lifetime"`
 	// Trust says whose code the runners run; empty if not declared.
 	Trust string `json:"trust"`
-	// Scale has the numbers that the pool declares at the time: of its schedules, with warm capacity and slack in idle. A max of
+	// Scale has the numbers that the pool declares at the time: of its schedules, with warm capacity and boosts in idle. A max of
 	// 2147483647 stands for none.
 	Scale Scale `json:"scale"`
 	// StopPolicy is None, Hold or Drain.

@@ -269,8 +269,8 @@ func TestLoadTellsWhatIsWrongInASource(t *testing.T) {
 		},
 		"data.corral": {Source{Data: map[string]any{"corral": 1}}, []string{"spec.data must not have the key corral: data.corral has the packages of the decisions; rename it"}},
 		"time zone": {
-			Source{Library: &v1alpha1.PolicyLibrary{Hours: &v1alpha1.HourRules{Zone: "Mars/Olympus"}}},
-			[]string{`spec.library.hours.zone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
+			Source{Library: &v1alpha1.PolicyLibrary{Hours: &v1alpha1.HourRules{TimeZone: "Mars/Olympus"}}},
+			[]string{`spec.library.hours.timeZone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
 		},
 		"a rule of the library": {
 			Source{

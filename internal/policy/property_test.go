@@ -128,7 +128,7 @@ func (g *game) limit() any {
 	case g.random.IntN(3) == 0:
 		limit["atLeast"] = g.number()
 	case limit["field"] == "max" && g.random.IntN(2) == 0:
-		limit["atMost"], limit["hard"] = g.number(), true
+		limit["atMost"], limit["assignedJobs"] = g.number(), "Wait"
 	default:
 		limit["atMost"] = g.number()
 	}
@@ -202,7 +202,7 @@ func (g *game) jobs() int32 { return int32(len(g.says["p1-rollouts"]) % 30) }
 
 // runs is how many runners a pool may have at most for its jobs.
 func (d decided) runs(jobs int32) int32 {
-	if d.Scaling.Hard {
+	if d.Scaling.AssignedJobs == v1alpha1.AssignedJobsWait {
 		return d.Scaling.Scale.Max
 	}
 	return max(d.Scaling.Scale.Max, jobs)

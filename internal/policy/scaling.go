@@ -20,14 +20,17 @@ type limit struct {
 	Field string `json:"field"`
 	N     int32  `json:"n"`
 	// Floor is true for atLeast, else it is a ceiling.
-	Floor  bool                   `json:"floor,omitempty"`
-	Hard   bool                   `json:"hard,omitempty"`
-	Reason string                 `json:"reason"`
-	Until  time.Time              `json:"until,omitzero"`
-	Rule   v1alpha1.RuleReference `json:"rule"`
+	Floor        bool                   `json:"floor,omitempty"`
+	AssignedJobs v1alpha1.AssignedJobs  `json:"assignedJobs,omitempty"`
+	Reason       string                 `json:"reason"`
+	Until        time.Time              `json:"until,omitzero"`
+	Rule         v1alpha1.RuleReference `json:"rule"`
 	// Cluster is true for rules of cluster policies.
 	Cluster bool `json:"cluster,omitempty"`
 }
+
+// assignedJobs are the values of a limit's assignedJobs.
+var assignedJobs = []string{string(v1alpha1.AssignedJobsServe), string(v1alpha1.AssignedJobsWait)}
 
 // fields are those that limits are about. Max comes first: the others are cut to it.
 var fields = []string{"max", "min", "idle"}
@@ -41,8 +44,9 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	replies := askEach(ctx, b, q, decodeLimit)
 	answer := Scaling{ID: q.id(), Digest: b.digest, Failures: replies.failures, Audit: replies.audit}
 	c := compose(in.Pool.Scale, in.Jobs, replies.enforced)
-	answer.CountsJobs = slices.ContainsFunc(replies.enforced, func(l limit) bool { return l.Hard })
-	answer.Scale, answer.Hard, answer.Bounds, answer.Conflicts = c.scale, c.hard, c.bounds, c.conflicts
+	answer.CountsJobs = slices.ContainsFunc(replies.enforced, func(l limit) bool { return l.AssignedJobs == v1alpha1.AssignedJobsWait })
+	answer.Scale, answer.AssignedJobs = c.scale, c.assignedJobs
+	answer.Bounds, answer.Conflicts = c.bounds, c.conflicts
 	for _, l := range replies.enforced {
 		answer.Until = earliest(in.Now, answer.Until, l.Until)
 	}
@@ -56,22 +60,23 @@ func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 
 func decodeLimit(p *Policy, e *element) limit {
 	l := limit{
-		Field: e.text("field"), Reason: e.reason(), Until: e.until(), Hard: e.boolean("hard"), Floor: e.has("atLeast"),
-		Rule: e.rule, Cluster: p.isCluster(),
+		Field: e.text("field"), Reason: e.reason(), Until: e.until(), Floor: e.has("atLeast"), Rule: e.rule, Cluster: p.isCluster(),
+		AssignedJobs: v1alpha1.AssignedJobs(e.text("assignedJobs")),
 	}
 	e.require(slices.Contains(fields, l.Field), "field is max, min or idle, not %q", l.Field)
 	e.require(e.has("atMost") != e.has("atLeast"), "it must have atMost or atLeast, and not both")
-	e.require(!e.has("hard") || l.Field == "max" && !l.Floor, "hard goes with atMost of max only")
+	e.require(!e.has("assignedJobs") || slices.Contains(assignedJobs, string(l.AssignedJobs)), "assignedJobs is Serve or Wait, not %q", l.AssignedJobs)
+	e.require(!e.has("assignedJobs") || l.Field == "max" && !l.Floor, "assignedJobs goes with atMost of max only")
 	l.N = e.number("atMost") + e.number("atLeast") // one of them is 0
 	return l
 }
 
 // composition is what limits make of declared numbers.
 type composition struct {
-	scale     Scale
-	hard      bool
-	bounds    []v1alpha1.LimitBound
-	conflicts []string
+	scale        Scale
+	assignedJobs v1alpha1.AssignedJobs
+	bounds       []v1alpha1.LimitBound
+	conflicts    []string
 }
 
 // compose lets limits narrow what is declared. Their order doesn't matter.
@@ -79,7 +84,9 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	c := composition{scale: declared}
 	max := c.field("max", declared.Max, limits)
 	c.scale.Max = max.value
-	c.hard = isHard(max.value, jobs, limits)
+	if jobsWait(max.value, jobs, limits) {
+		c.assignedJobs = v1alpha1.AssignedJobsWait
+	}
 	c.bound("max", declared, max.value, max.binding)
 	for _, name := range fields[1:] {
 		f := c.field(name, *declared.Number(name), limits)
@@ -106,10 +113,12 @@ func few(all []string, most int, format string) []string {
 	return all
 }
 
-// isHard tells whether jobs beyond max wait: a hard rule gives the max, or more jobs than a
-// hard rule allows are there, and a lower max that isn't hard must not let them through.
-func isHard(max, jobs int32, limits []limit) bool {
-	return slices.ContainsFunc(limits, func(l limit) bool { return l.Hard && (l.N == max || l.N > max && jobs > l.N) })
+// jobsWait reports whether jobs beyond max wait. They do if a rule with assignedJobs: Wait gives the max. They also do if there are more jobs than
+// such a rule allows: a lower max of another rule must not let them through.
+func jobsWait(max, jobs int32, limits []limit) bool {
+	return slices.ContainsFunc(limits, func(l limit) bool {
+		return l.AssignedJobs == v1alpha1.AssignedJobsWait && (l.N == max || l.N > max && jobs > l.N)
+	})
 }
 
 // cut keeps min and idle within max. What bounds max then bounds them too.
@@ -231,8 +240,8 @@ func (c *composition) changes(with composition, policy string) []Audit {
 			tell("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
 		}
 	}
-	if c.hard != with.hard {
-		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.hard])
+	if c.assignedJobs != with.assignedJobs {
+		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
 	}
 	return all
 }

@@ -103,20 +103,20 @@ func TestLimitsAreComposedByNarrowing(t *testing.T) {
 			},
 		},
 		"hard by the rule that binds": {
-			[]Source{team(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 0,
-			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
+			[]Source{team(`{"field": "max", "atMost": 60, "assignedJobs": "Wait", "reason": "r"}`)}, 0,
+			Scaling{Scale: Scale{Min: 2, Max: 60, Idle: 4}, AssignedJobs: v1alpha1.AssignedJobsWait, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)}},
 		},
-		"hard at what is declared": {[]Source{team(`{"field": "max", "atMost": 100, "hard": true, "reason": "r"}`)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Hard: true}},
+		"hard at what is declared": {[]Source{team(`{"field": "max", "atMost": 100, "assignedJobs": "Wait", "reason": "r"}`)}, 0, Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, AssignedJobs: v1alpha1.AssignedJobsWait}},
 		"a hard rule that another is below": {
-			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 60,
+			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "assignedJobs": "Wait", "reason": "r"}`)}, 60,
 			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
 		},
 		"a hard rule that there are more jobs than": {
-			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "hard": true, "reason": "r"}`)}, 61,
-			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, Hard: true, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
+			[]Source{team(`{"field": "max", "atMost": 50, "reason": "r"}`), guard(`{"field": "max", "atMost": 60, "assignedJobs": "Wait", "reason": "r"}`)}, 61,
+			Scaling{Scale: Scale{Min: 2, Max: 50, Idle: 4}, AssignedJobs: v1alpha1.AssignedJobsWait, Bounds: []v1alpha1.LimitBound{bound("max", 100, 50, ci, "p.rego", 2)}},
 		},
 		"a hard rule that the cluster overrules": {
-			[]Source{team(`{"field": "max", "atMost": 5, "hard": true, "reason": "r"}`), guard(`{"field": "max", "atLeast": 7, "reason": "r"}`)}, 50,
+			[]Source{team(`{"field": "max", "atMost": 5, "assignedJobs": "Wait", "reason": "r"}`), guard(`{"field": "max", "atLeast": 7, "reason": "r"}`)}, 50,
 			Scaling{
 				Scale: Scale{Min: 2, Max: 7, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 7, cluster, "g.rego", 2)},
 				Conflicts: []string{"max: atMost 5 of RunnerPolicy/ci/p, corral.scaling.limit, p.rego:2 is beaten by atLeast 7 of ClusterRunnerPolicy/guard, corral.scaling.limit, g.rego:2, so max is 7"},
@@ -131,7 +131,7 @@ func TestLimitsAreComposedByNarrowing(t *testing.T) {
 			Scaling{Scale: Scale{Min: 2, Max: 100, Idle: 4}, Until: time.Date(2026, 5, 1, 4, 0, 0, 0, time.UTC)},
 		},
 		"audit": {
-			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`), audited(guard(`{"field": "max", "atMost": 50, "hard": true, "reason": "r"}`, `{"field": "min", "atLeast": 9, "reason": "more"}`))}, 0,
+			[]Source{team(`{"field": "max", "atMost": 60, "reason": "r"}`), audited(guard(`{"field": "max", "atMost": 50, "assignedJobs": "Wait", "reason": "r"}`, `{"field": "min", "atLeast": 9, "reason": "more"}`))}, 0,
 			Scaling{
 				Scale: Scale{Min: 2, Max: 60, Idle: 4}, Bounds: []v1alpha1.LimitBound{bound("max", 100, 60, ci, "p.rego", 2)},
 				Audit: []Audit{

@@ -58,7 +58,7 @@ func TestNeedsOfTheLibraryAreThoseOfItsCeilings(t *testing.T) {
 		return Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: list}}
 	}
 	first := v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingAll, Share: v1alpha1.ShareFirstCome}
-	fair := v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, Label: "team"}
+	fair := v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, LabelKey: "team"}
 	rule := guard(`{"field": "max", "atMost": 1, "reason": "r"} if input.usage.namespace.granted > 3`)
 	both := rule
 	both.Library = &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{fair}}

@@ -56,7 +56,7 @@ func allParts() *review.Result {
 				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
 				Fields: []review.FieldChange{
 					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.OtherLimits},
-					{Path: "spec.labels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
+					{Path: "spec.runnerLabels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
 					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 40, Min: 1}, Conflicts: []string{"old"},
@@ -78,7 +78,7 @@ func allParts() *review.Result {
 				},
 				Rollout: &review.Rollout{Hold: true, Strategy: v1alpha1.RollingUpdate, MaxSurge: 13, Canary: 1, Reasons: []string{"not on Fridays"}},
 				Cost:    &review.Cost{Currency: "EUR", Rate: 0.1, Basis: "2 vCPU, 4 GiB", Before: &review.Amounts{Min: 73, Typical: 1000, Max: amount(3650)}, After: &review.Amounts{Min: 0, Typical: 1234567.8}},
-				Live:    &review.Live{Jobs: new(int32(3)), Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.labels"}, Effects: []string{"2 idle runners end."}},
+				Live:    &review.Live{Jobs: new(int32(3)), Runners: v1alpha1.RunnerCounts{Total: 5, Busy: 3, Idle: 2}, Differs: []string{"spec.runnerLabels"}, Effects: []string{"2 idle runners end."}},
 			},
 			{Namespace: "ci", Name: "gone", Change: review.Deleted, Effects: []string{"Jobs that wait for it are lost."}, Places: review.Places{BaseAt: at("old.cue", 3)},
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 5}}}, Live: &review.Live{Namespace: "ci", Absent: true}},

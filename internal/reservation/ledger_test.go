@@ -405,7 +405,7 @@ func TestWhatWasDamagedIsRefused(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"nothing": nil, "no gzip": []byte("hello"), "another format": pack([]byte{9}), "too large": pack(make([]byte, maxText+1)),
-		"a slack": NewSlack().Encode(),
+		"boosts": NewBoosts().Encode(),
 	} {
 		if _, err := Decode(data, start); err == nil {
 			t.Errorf("%s is taken", name)
@@ -424,12 +424,12 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("what was read can't be written and read again: %v", err)
 			}
 		}
-		_, _ = DecodeSlack(pack(text))
+		_, _ = DecodeBoosts(pack(text))
 	})
 }
 
-func TestSlackCountsForAWhile(t *testing.T) {
-	s := NewSlack()
+func TestBoostsCountForAWhile(t *testing.T) {
+	s := NewBoosts()
 	end := start.Add(10 * time.Minute)
 	for i, tc := range []struct {
 		delivery string
@@ -440,11 +440,11 @@ func TestSlackCountsForAWhile(t *testing.T) {
 			t.Errorf("event %d counts: %v", i, got)
 		}
 	}
-	read, err := DecodeSlack(s.Encode())
+	read, err := DecodeBoosts(s.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := NewSlack()
+	after := NewBoosts()
 	after.Record("push", "c", end, start)
 	after.Merge(read)
 	for _, tc := range []struct {
@@ -468,10 +468,10 @@ func TestSlackCountsForAWhile(t *testing.T) {
 	}
 }
 
-func TestSlackIsBounded(t *testing.T) {
-	s := NewSlack()
+func TestBoostsAreBounded(t *testing.T) {
+	s := NewBoosts()
 	for trigger := range 2 * maxTriggers {
-		for i := range 2 * maxSlack {
+		for i := range 2 * maxBoosts {
 			s.Record(fmt.Sprint("t", trigger), fmt.Sprint(i), start.Add(time.Hour), start)
 		}
 	}
@@ -482,7 +482,7 @@ func TestSlackIsBounded(t *testing.T) {
 			}
 		}
 	})
-	if len(names) != maxTriggers || slices.Max(names) != maxSlack {
+	if len(names) != maxTriggers || slices.Max(names) != maxBoosts {
 		t.Errorf("%d triggers of up to %d events", len(names), slices.Max(names))
 	}
 	if size := len(s.Encode()); size > 256<<10 {

@@ -24,7 +24,7 @@ type fieldClasses []struct {
 var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
-	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.labels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.stopPolicy", ReroutesJobs},
+	{"spec.scaleSetName", ReroutesJobs}, {"spec.runnerGroup", ReroutesJobs}, {"spec.runnerLabels", ReroutesJobs}, {"spec.mode", ReroutesJobs}, {"spec.stopPolicy", ReroutesJobs},
 	{"spec.demand.webhook", ReroutesJobs},
 	{"spec.template", ReplacesRunners}, {"spec.containerMode", ReplacesRunners},
 	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
@@ -43,7 +43,7 @@ func (c fieldClasses) of(path string) Class {
 // classOf is the class that a field of both has: labels in another order or case route no job otherwise.
 func (p *pair) classOf(path string) Class {
 	class := poolClasses.of(path)
-	if class == ReroutesJobs && isWithin(path, "spec.labels") && isSame(p.base.Spec.Labels, p.head.Spec.Labels) {
+	if class == ReroutesJobs && isWithin(path, "spec.runnerLabels") && isSame(p.base.Spec.RunnerLabels, p.head.Spec.RunnerLabels) {
 		return Settings
 	}
 	return class
@@ -241,7 +241,7 @@ func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) =
 func (p *pair) intake() {
 	from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()
 	p.sayIf(!strings.EqualFold(from, to), "It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
-	p.sayIf(p.shown.touches("spec.scaleSetName") && len(p.base.Spec.Labels) > 0 && len(p.head.Spec.Labels) > 0,
+	p.sayIf(p.shown.touches("spec.scaleSetName") && len(p.base.Spec.RunnerLabels) > 0 && len(p.head.Spec.RunnerLabels) > 0,
 		"The scale set is renamed on GitHub; its labels and jobs stay.")
 	p.sayIf(p.shown.touches("spec.demand.webhook"), "Other jobs count that webhooks tell of.")
 	was, is := p.base.Spec, p.head.Spec

@@ -130,8 +130,8 @@ func credentials(c *connection) string {
 	switch {
 	case c.Spec.SecretRef != nil:
 		return "Secret " + c.Spec.SecretRef.Name
-	case c.Spec.MountRef != nil:
-		return "mount " + c.Spec.MountRef.Name
+	case c.Spec.Mount != nil:
+		return "mount " + c.Spec.Mount.Name
 	}
 	return "none"
 }

@@ -38,7 +38,7 @@ typical:
 func TestARunnerCostsWhatThePriceFileSays(t *testing.T) {
 	tests := map[string]struct{ prices, pool, want string }{
 		"by its requests":    {prices, linux, "400 5200 10000 requests of 2 vCPU and 4 GiB"},
-		"by its label first": {prices, change(t, linux, "scale:", "labels: [\"linux\", \"GPU\"]\n\t\tscale:", `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`), "2000 26000 50000 the price of label gpu"},
+		"by its label first": {prices, change(t, linux, "scale:", "runnerLabels: [\"linux\", \"GPU\"]\n\t\tscale:", `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`), "2000 26000 50000 the price of label gpu"},
 		"by its node": {prices, change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: {size: "big", zone: "a"}}`),
 			"200 2600 5000 0.25 of a node big, for 2 vCPU and 4 GiB"},
 		"a node by memory": {change(t, prices, "32Gi", "8Gi"), change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`),

@@ -145,7 +145,7 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 
 // limits are an answer as it is shown.
 func (s *side) limits(p *pool, a scaled) *Limits {
-	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, Hard: a.answer.Hard, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
+	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, AssignedJobs: a.answer.AssignedJobs, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
 		l.Scheduled = &Span{From: s.in.At.UTC(), Active: a.Active, Scale: a.Scale}
 	}
@@ -164,7 +164,7 @@ func (s *side) limits(p *pool, a scaled) *Limits {
 
 // same says whether two limits come to the same.
 func (l *Limits) same(o *Limits) bool {
-	if (l.Effective == nil) != (o.Effective == nil) || l.Declared != o.Declared || l.Hard != o.Hard || !slices.Equal(l.Audit, o.Audit) {
+	if (l.Effective == nil) != (o.Effective == nil) || l.Declared != o.Declared || l.AssignedJobs != o.AssignedJobs || !slices.Equal(l.Audit, o.Audit) {
 		return false
 	}
 	return l.Effective == nil || *l.Effective == *o.Effective

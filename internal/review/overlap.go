@@ -85,8 +85,8 @@ func overlapOf(p, other *pool) Overlap {
 	if !other.match.Bears(labels) {
 		labels = other.asked
 	}
-	path := "spec.labels"
-	if len(p.Spec.Labels) == 0 {
+	path := "spec.runnerLabels"
+	if len(p.Spec.RunnerLabels) == 0 {
 		path = "spec.scaleSetName"
 	}
 	return Overlap{

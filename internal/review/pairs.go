@@ -62,7 +62,7 @@ func likeness(a, b *pool) int {
 	if a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName {
 		likes += 4
 	}
-	if len(a.Spec.Labels) > 0 && isSame(a.Spec.Labels, b.Spec.Labels) {
+	if len(a.Spec.RunnerLabels) > 0 && isSame(a.Spec.RunnerLabels, b.Spec.RunnerLabels) {
 		likes += 4
 	}
 	if equality.Semantic.DeepEqual(a.Spec, b.Spec) {

@@ -42,11 +42,11 @@ type Record struct {
 
 // decided is an outcome, as it is logged.
 type decided struct {
-	Limits   *policy.Scale            `json:"limits"`
-	Hard     bool                     `json:"hard"`
-	Denials  []v1alpha1.PolicyFinding `json:"deny"`
-	Rollout  *Rollout                 `json:"rollout"`
-	Failures []policy.Failure         `json:"failures"`
+	Limits       *policy.Scale            `json:"limits"`
+	AssignedJobs v1alpha1.AssignedJobs    `json:"assignedJobs"`
+	Denials      []v1alpha1.PolicyFinding `json:"deny"`
+	Rollout      *Rollout                 `json:"rollout"`
+	Failures     []policy.Failure         `json:"failures"`
 }
 
 // ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns
@@ -175,7 +175,7 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 	switch q.decision {
 	case policy.DecisionScaling:
 		a := b.Scaling(ctx, q.scaling)
-		d = decided{Limits: &a.Scale, Hard: a.Hard, Failures: a.Failures}
+		d = decided{Limits: &a.Scale, AssignedJobs: a.AssignedJobs, Failures: a.Failures}
 		for _, b := range a.Bounds {
 			by(b.Rule)
 		}
@@ -206,7 +206,7 @@ func (d *decided) text(decision string) string {
 	case decision == policy.DecisionTemplate:
 		return denialText(d.Denials)
 	case d.Limits != nil:
-		return scaleText(*d.Limits, d.Hard)
+		return scaleText(*d.Limits, d.AssignedJobs)
 	case d.Rollout != nil:
 		return d.Rollout.text()
 	}
@@ -221,10 +221,10 @@ func (d *decided) waiting(q *question) int32 {
 	return max(0, q.scaling.Jobs-d.Limits.Max)
 }
 
-func scaleText(s policy.Scale, hard bool) string {
+func scaleText(s policy.Scale, assigned v1alpha1.AssignedJobs) string {
 	text := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
-	if hard {
-		text += ", hard"
+	if assigned == v1alpha1.AssignedJobsWait {
+		text += ", assigned jobs wait"
 	}
 	return text
 }

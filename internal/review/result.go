@@ -293,8 +293,8 @@ type Limits struct {
 	// Effective numbers; nil when a policy failed: then those before stay in force.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	inForce   int32         // max, also when a policy failed
-	// Hard is true when jobs accepted beyond max wait.
-	Hard bool `json:"hard,omitempty"`
+	// AssignedJobs is Wait if jobs accepted beyond max wait, and otherwise absent.
+	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs,omitempty"`
 	// Until is when policies want to be asked again.
 	Until time.Time `json:"until,omitzero"`
 	// Bounds are the rules that made a number another. Files of rules are named as those of definitions.

@@ -266,7 +266,7 @@ func limited(l *Limits) string {
 
 func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 	two := change(t, linux, "\tlinux: spec: {", "\twindows: spec: {connectionRef: name: \"acme\", scale: max: 5, template: #T}\n\tlinux: spec: {")
-	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	labelled := change(t, linux, "scale:", "runnerLabels: [\"linux\", \"x64\"]\n\t\tscale:")
 	stays := change(t, linux, "scale:", "registration: \"REST\"\n\t\tscale:")
 	docker := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Docker\"}")
 	unclaimed := change(t, linux, "template: #T", "template: #T\n\t\tcontainerMode: {type: \"Kubernetes\"}")
@@ -346,13 +346,13 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"labels in another order and case": {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, `["linux", "x64"]`, `["X64", "linux"]`)},
 			[]string{
-				"Allowed", `Changed linux [Settings] from ""`, `  spec.labels ["linux","x64"] -> ["X64","linux"] p.cue:8 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [Settings] from ""`, `  spec.runnerLabels ["linux","x64"] -> ["X64","linux"] p.cue:8 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 			},
 		},
 		"labels": {
-			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "labels: [\"windows\", \"big\"]\n\t\tscale: {")},
+			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "runnerLabels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
-				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.labels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
+				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.runnerLabels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
 				"  : Jobs that ask for windows or big may come here from now on.",
 				"overlap ci/linux ci/windows [windows] p.cue:9",
@@ -418,7 +418,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [selector] moved []"},
 		},
 		"rules in ConfigMaps": {
-			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "spec: {", `spec: {modulesFrom: [{name: "more"}], `)},
+			files{"p.cue": linux, "s.cue": selecting}, files{"p.cue": linux, "s.cue": change(t, selecting, "spec: {", `spec: {modulesFrom: [{configMapRef: name: "more"}], `)},
 			[]string{"Allowed", "policy Changed RunnerPolicy/ci/caps [rules in ConfigMaps] moved []"},
 		},
 		"new blocking policy": {
@@ -529,7 +529,7 @@ func spoil(s Side) {
 
 // Only a scale set that goes takes the jobs with it that wait for it.
 func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
-	labelled := change(t, linux, "scale:", "labels: [\"linux\", \"x64\"]\n\t\tscale:")
+	labelled := change(t, linux, "scale:", "runnerLabels: [\"linux\", \"x64\"]\n\t\tscale:")
 	rest, watching := change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:"), change(t, labelled, "scale:", "mode: \"Observe\"\n\t\tscale:")
 	moved := func(text string) string { return change(t, text, `"acme"`, `"other"`) }
 	renamed := func(text string) string { return change(t, text, "linux:", "tux:") }
@@ -648,7 +648,7 @@ func TestEachPairThatOverlapsIsCountedOnce(t *testing.T) {
 	labelled := func(format string) string {
 		text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
 		for i := range 16 { // 120 pairs
-			text += fmt.Sprintf("\tp%02d: spec: {connectionRef: name: \"acme\", labels: [%q], template: #T}\n", i, strings.ReplaceAll(format, "N", strconv.Itoa(i)))
+			text += fmt.Sprintf("\tp%02d: spec: {connectionRef: name: \"acme\", runnerLabels: [%q], template: #T}\n", i, strings.ReplaceAll(format, "N", strconv.Itoa(i)))
 		}
 		return text + "}\n"
 	}

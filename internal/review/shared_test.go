@@ -14,7 +14,7 @@ func TestTheHighestCostRespectsCeilingsThatPoolsShare(t *testing.T) {
 	pools := func(cheap, dear string) string {
 		return "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n" +
 			"\tcheap: spec: {connectionRef: name: \"acme\", scale: {" + cheap + "}, template: #T}\n" +
-			"\tdear: spec: {connectionRef: name: \"acme\", labels: [\"gpu\"], scale: {" + dear + "}, template: #T}\n}\n"
+			"\tdear: spec: {connectionRef: name: \"acme\", runnerLabels: [\"gpu\"], scale: {" + dear + "}, template: #T}\n}\n"
 	}
 	library := func(ceiling string) string {
 		return "package pools\n\nimport \"corral.dev/schema@v0\"\n\npolicies: schema.#Policies & {caps: spec: library: ceilings: [{name: \"shared\", " + ceiling + "}]}\n"

@@ -15,7 +15,7 @@ import (
 func labelled(labels ...string) string {
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
 	for i, list := range labels {
-		text += fmt.Sprintf("\t%c: spec: {connectionRef: name: \"acme\", labels: [%s], template: #T}\n", 'a'+i, list)
+		text += fmt.Sprintf("\t%c: spec: {connectionRef: name: \"acme\", runnerLabels: [%s], template: #T}\n", 'a'+i, list)
 	}
 	return text + "}\n"
 }

@@ -28,7 +28,7 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, maximum, minimum, idle, jobs, holdAnnounce, holdCreate, extra, surge int32, flags byte, runners []byte) {
 		maximum = positive(maximum)
 		in := scaling.Input{
-			Limits: v1alpha1.Scale{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)}, Hard: flags&8 != 0,
+			Limits: v1alpha1.Scale{Max: maximum, Min: min(positive(minimum), maximum), Idle: min(positive(idle), maximum)}, JobsWait: flags&8 != 0,
 			Jobs: positive(jobs), Demand: demand.Demand{Known: flags&1 != 0}, Suspended: flags&2 != 0, Held: flags&16 != 0, Now: now, Extra: positive(extra), Surge: positive(surge), Runners: fuzzedRunners(runners),
 		}
 		if flags&4 != 0 {
@@ -111,7 +111,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 	}
 	drained, extra, surge := int64(len(p.Drain)), int64(min(in.Extra, in.Surge)), int64(in.Surge)
 	jobs, limit, desired := int64(in.Jobs), int64(in.Limits.Max), int64(p.Desired)
-	if in.Hard {
+	if in.JobsWait {
 		jobs = min(jobs, limit)
 	}
 	complain(p.Create < 0 || p.Desired < 0 || p.Supply < 0 || p.Announce < 0 || p.LookAgain < 0, "a number is negative")

@@ -4,7 +4,7 @@
 // Package scaling decides how many runners a pool should have, which to end and
 // how much work to accept. It is pure: numbers in, numbers and their reason out.
 //
-//	desired  = max(jobs, min(max, max(min, total, jobs+idle)))   accepted jobs are served even above max, unless it is hard
+//	desired  = max(jobs, min(max, max(min, total, jobs+idle)))   accepted jobs are served even above max, unless JobsWait
 //	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
 //	create   = desired + extra − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
@@ -51,8 +51,8 @@ type Runner struct {
 type Input struct {
 	// Limits bound the number of runners.
 	Limits v1alpha1.Scale
-	// Hard has jobs wait that were accepted before the max fell; otherwise they are served.
-	Hard bool
+	// JobsWait has jobs wait that were accepted before the max fell; otherwise they are served.
+	JobsWait bool
 	// IdleReason says why Limits.Idle is another than declared; "" for nothing to say.
 	IdleReason string
 	// Suspended accepts no new jobs and keeps only the runners that accepted ones need. SuspendedReason says why, if not by spec.stopPolicy.
@@ -213,9 +213,9 @@ func countRunners(runners []Runner) counts {
 	return c
 }
 
-// most is the most runners that there may be: accepted jobs are served even above max, unless it is hard.
+// most is the most runners that there may be: accepted jobs are served even above max, unless JobsWait.
 func (in Input) most() int32 {
-	if in.Hard {
+	if in.JobsWait {
 		return in.Limits.Max
 	}
 	return max(in.Limits.Max, in.Jobs)
@@ -224,7 +224,7 @@ func (in Input) most() int32 {
 // unpaced computes how many runners there should be at whatever pace.
 func unpaced(in Input) (int32, string) {
 	l := in.Limits
-	if in.Suspended && in.Hard && in.Jobs > l.Max {
+	if in.Suspended && in.JobsWait && in.Jobs > l.Max {
 		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "draining"), jobs(l.Max), jobs(in.Jobs-l.Max))
 	}
 	if in.Suspended {
@@ -251,7 +251,7 @@ func unpaced(in Input) (int32, string) {
 		wanted = l.Max
 		reason = fmt.Sprintf("%s, bounded by max %d", reason, l.Max)
 	}
-	if in.Jobs > wanted && in.Hard {
+	if in.Jobs > wanted && in.JobsWait {
 		return wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted))
 	}
 	if in.Jobs > wanted {

@@ -120,7 +120,7 @@ func TestDecide(t *testing.T) {
 			want: scaling.Plan{Desired: 3, Supply: 9, Announce: 9, Reason: "kept for 5m, bounded by max 2"},
 		},
 		"on the way down, max fell hard": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Hard: true, Jobs: 3, Pace: &scaling.Pace{Desired: 9, Reason: "kept for 5m"}},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, JobsWait: true, Jobs: 3, Pace: &scaling.Pace{Desired: 9, Reason: "kept for 5m"}},
 			want: scaling.Plan{Desired: 2, Create: 2, Announce: 2, Reason: "kept for 5m, bounded by max 2"},
 		},
 		"at zero, capacity is still announced": {
@@ -148,7 +148,7 @@ func TestDecide(t *testing.T) {
 			want: scaling.Plan{Desired: 5, Supply: 3, Create: 2, Announce: 3, Reason: "5 jobs accepted before max fell to 2 are served"},
 		},
 		"a hard max: jobs accepted before it fell wait": {
-			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, Hard: true, Jobs: 5, Runners: many(1, v1alpha1.RunnerBusy, old)},
+			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 2}, JobsWait: true, Jobs: 5, Runners: many(1, v1alpha1.RunnerBusy, old)},
 			want: scaling.Plan{Desired: 2, Supply: 1, Create: 1, Announce: 2, Reason: "5 jobs, bounded by max 2; 3 jobs accepted before wait, by policy"},
 		},
 		"suspended: accepted jobs are served, nothing is announced, idle runners end": {

@@ -16,7 +16,7 @@ import (
 
 // Problem is what is wrong with a schedule.
 type Problem struct {
-	// Path of the field in a RunnerPool, as spec.scale.schedules[0].zone.
+	// Path of the field in a RunnerPool, as spec.scale.schedules[0].timeZone.
 	Path string
 	// Message says what is wrong and what to do.
 	Message string
@@ -59,9 +59,9 @@ func compile(s *v1alpha1.Schedule) (span, *fieldError) {
 		}
 		return once{s.Once.From.Time, s.Once.To.Time}, nil
 	}
-	place, err := Location(s.GetZone())
+	place, err := Location(s.GetTimeZone())
 	if err != nil {
-		return nil, &fieldError{".zone", err}
+		return nil, &fieldError{".timeZone", err}
 	}
 	switch {
 	case s.Weekly != nil:
@@ -119,9 +119,9 @@ func compileCron(place *time.Location, c *v1alpha1.CronWindow) (span, *fieldErro
 	if lasts := c.Duration.Duration; lasts < minDuration || lasts > maxDuration {
 		return nil, &fieldError{".cron.duration", fmt.Errorf("%s is not from 1m to 8784h, which are 366 days", lasts)}
 	}
-	spec, err := parseCron(c.Start)
+	spec, err := parseCron(c.Schedule)
 	if err != nil {
-		return nil, &fieldError{".cron.start", err}
+		return nil, &fieldError{".cron.schedule", err}
 	}
 	d := days{month: spec.Month &^ star, month1: spec.Dom &^ star, week: spec.Dow &^ star, either: spec.Dom&star == 0 && spec.Dow&star == 0}
 	var minutes []int
@@ -131,29 +131,29 @@ func compileCron(place *time.Location, c *v1alpha1.CronWindow) (span, *fieldErro
 		}
 	}
 	if len(minutes) == 0 || d.never() {
-		return nil, &fieldError{".cron.start", fmt.Errorf("%q never comes: no month has such a day, or a field is empty", c.Start)}
+		return nil, &fieldError{".cron.schedule", fmt.Errorf("%q never comes: no month has such a day, or a field is empty", c.Schedule)}
 	}
 	return newRecurrence(place, d, minutes, c.Duration.Duration), nil
 }
 
 const cronFields = "write minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI"
 
-func parseCron(start string) (*cron.SpecSchedule, error) {
+func parseCron(expression string) (*cron.SpecSchedule, error) {
 	switch {
-	case strings.Contains(start, "TZ="):
-		return nil, errors.New("a zone in it is not read: set the schedule's field zone")
-	case strings.HasPrefix(start, "@"):
-		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", start, cronFields)
-	case len(start) > 128:
+	case strings.Contains(expression, "TZ="):
+		return nil, errors.New("a zone in it is not read: set the schedule's field timeZone")
+	case strings.HasPrefix(expression, "@"):
+		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", expression, cronFields)
+	case len(expression) > 128:
 		return nil, fmt.Errorf("it is longer than 128 characters: %s", cronFields)
 	}
-	parsed, err := parser.Parse(start)
+	parsed, err := parser.Parse(expression)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, cronFields)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fmt.Errorf("%.40q is not read: %s", start, cronFields)
+		return nil, fmt.Errorf("%.40q is not read: %s", expression, cronFields)
 	}
 	return spec, nil
 }

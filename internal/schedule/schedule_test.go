@@ -26,11 +26,11 @@ func date(t *testing.T, text string) time.Time {
 }
 
 func weekly(name, zone, from, to string, scale v1alpha1.ScheduledScale, on ...v1alpha1.Weekday) v1alpha1.Schedule {
-	return v1alpha1.Schedule{Name: name, Zone: zone, Weekly: &v1alpha1.WeeklyWindow{Days: on, From: from, To: to}, Scale: scale}
+	return v1alpha1.Schedule{Name: name, TimeZone: zone, Weekly: &v1alpha1.WeeklyWindow{Days: on, From: from, To: to}, Scale: scale}
 }
 
 func byCron(name, zone, start string, lasts time.Duration, scale v1alpha1.ScheduledScale) v1alpha1.Schedule {
-	return v1alpha1.Schedule{Name: name, Zone: zone, Cron: &v1alpha1.CronWindow{Start: start, Duration: metav1.Duration{Duration: lasts}}, Scale: scale}
+	return v1alpha1.Schedule{Name: name, TimeZone: zone, Cron: &v1alpha1.CronWindow{Schedule: start, Duration: metav1.Duration{Duration: lasts}}, Scale: scale}
 }
 
 func atOnce(t *testing.T, name, from, to string, scale v1alpha1.ScheduledScale) v1alpha1.Schedule {
@@ -147,8 +147,8 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		"zone that does not exist": {
 			weekly("a", "Mars/Olympus", "08:00", "18:00", minOne),
-			`spec.scale.schedules[1].zone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
-		"zone of the machine":  {weekly("a", "Local", "08:00", "18:00", minOne), "spec.scale.schedules[1].zone: the zone Local is another on each machine"},
+			`spec.scale.schedules[1].timeZone: there is no time zone "Mars/Olympus": use a name of the IANA database, such as Europe/Berlin`},
+		"zone of the machine":  {weekly("a", "Local", "08:00", "18:00", minOne), "spec.scale.schedules[1].timeZone: the zone Local is another on each machine"},
 		"no times":             {v1alpha1.Schedule{Name: "a"}, "spec.scale.schedules[1]: one of weekly, cron and once must be set"},
 		"no time":              {weekly("a", "", "8", "18:00", minOne), `spec.scale.schedules[1].weekly.from: it is HH:MM, not "8"`},
 		"from midnight":        {weekly("a", "", "24:00", "18:00", minOne), "spec.scale.schedules[1].weekly.from: it must be before 24:00"},
@@ -156,12 +156,12 @@ func TestCompileRefuses(t *testing.T) {
 		"no day":               {weekly("a", "", "08:00", "18:00", minOne, "Monday", "Caturday"), `spec.scale.schedules[1].weekly.days[1]: "Caturday" is no weekday`},
 		"too short":            {byCron("a", "", "0 0 * * *", time.Second, minOne), "spec.scale.schedules[1].cron.duration: 1s is not from 1m to 8784h"},
 		"too long":             {byCron("a", "", "0 0 * * *", 10000*time.Hour, minOne), "spec.scale.schedules[1].cron.duration: 10000h0m0s is not from 1m"},
-		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.scale.schedules[1].cron.start: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
-		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.scale.schedules[1].cron.start: end of range (7) above maximum (6): 7: write minute"},
-		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.start: "@midnight" is a short form`},
-		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.start: a zone in it is not read: set the schedule's field zone"},
-		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.scale.schedules[1].cron.start: a zone in it is not read"},
-		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.scale.schedules[1].cron.start: "0 0 30 2 *" never comes`},
+		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
+		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: end of range (7) above maximum (6): 7: write minute"},
+		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "@midnight" is a short form`},
+		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read: set the schedule's field timeZone"},
+		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read"},
+		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "0 0 30 2 *" never comes`},
 		"31st of short months": {byCron("a", "", "0 0 31 4,6,9,11 *", time.Hour, minOne), `never comes`},
 		"nothing in a field":   {byCron("a", "", ", 0 * * *", time.Hour, minOne), `never comes`},
 		"very long":            {byCron("a", "", strings.Repeat("0,", 1<<16)+" 0 * * *", time.Hour, minOne), `longer than 128 characters`},

@@ -143,7 +143,7 @@ func connections(t *testing.T) []variant {
 			is(&of(s).Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "reconciling")
 		}},
 		{"events refused", func(s *Snapshot) {
-			of(s).Lacks = []v1alpha1.Lack{{Name: v1alpha1.LackEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
+			of(s).MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
 		}},
 		{"token ends", func(s *Snapshot) { of(s).TokenExpires = &metav1.Time{Time: noon.Add(time.Hour)} }},
 	}
@@ -213,7 +213,7 @@ func decisions() []variant {
 			d.Desired, d.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
 		})},
 		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, p.Status.Waiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+			p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
 			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 		})},
@@ -221,7 +221,7 @@ func decisions() []variant {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
 		})},
 		{"bounded by policy", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
-			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.Hard, d.Waiting = new(int32(6)), 4, new(int32(4)), true, 2
+			p.Status.Jobs, d.Announced, d.Limits.Max, d.Limits.AssignedJobs, d.JobsHeld = new(int32(6)), 4, new(int32(4)), v1alpha1.AssignedJobsWait, 2
 			d.Desired, d.Reason = 4, "6 jobs + 1 idle, bounded by max 4; 2 jobs accepted before wait, by policy; max 10 → 4 by "+rule.String()
 			d.Limits.Bounds = []v1alpha1.LimitBound{{Field: "max", Declared: 10, Value: 4, Rule: rule}}
 		})},

@@ -158,7 +158,7 @@ var pages = map[string]func() *Snapshot{
 	"suspended-while-jobs-wait": func() *Snapshot {
 		s := calm(1)
 		p := &s.Pools[0]
-		p.Spec.StopPolicy, p.Status.Jobs, p.Status.Waiting, p.Status.Runners = v1alpha1.StopDrain, new(int32(0)), 3, v1alpha1.RunnerCounts{}
+		p.Spec.StopPolicy, p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = v1alpha1.StopDrain, new(int32(0)), 3, v1alpha1.RunnerCounts{}
 		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
 		return s
 	},
@@ -229,7 +229,7 @@ var pages = map[string]func() *Snapshot{
 			Message: "the credentials may not write check runs: let the App have the permission \"checks\" with write access, and among its repositories this one: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
 			Since:   ago(time.Hour),
 		}
-		s.Connections[0].Status.Lacks = []v1alpha1.Lack{{Name: v1alpha1.LackEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
+		s.Connections[0].Status.MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
 		return s
 	},
 	"ahead": func() *Snapshot {
@@ -347,7 +347,7 @@ func mixed() *Snapshot {
 	s.Pools[3].Status.Jobs, s.Pools[3].Status.Decision.Desired = new(int32(6)), 7
 	s.Pools[4].Status.Jobs, s.Pools[4].Status.Runners = new(int32(14)), v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
-	s.Pools[4].Status.Jobs, s.Pools[4].Status.Waiting = new(int32(10)), 4
+	s.Pools[4].Status.Jobs, s.Pools[4].Status.JobsWaiting = new(int32(10)), 4
 	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
 	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")
@@ -396,7 +396,7 @@ func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 	s := calm(2)
 	full := func(p *v1alpha1.RunnerPoolStatus) {
-		p.Jobs, p.Waiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
+		p.Jobs, p.JobsWaiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
 	}
 	advises := func(want string) {

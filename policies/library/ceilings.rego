@@ -23,14 +23,12 @@ whose("Namespace", _) := sprintf(" of namespace %s", [input.pool.namespace])
 
 whose("Connection", _) := sprintf(" of connection %s", [input.pool.connection])
 
-whose("Label", ceiling) := sprintf(" with %s=%s", [ceiling.label, input.pool.labels[ceiling.label]])
+whose("Label", ceiling) := sprintf(" with %s=%s", [ceiling.labelKey, input.pool.labels[ceiling.labelKey]])
 
 # and_kept(kept) says how many are kept for others beyond what they have.
 and_kept(kept) := "" if kept <= 0
 
 and_kept(kept) := sprintf(", and %d are kept for them", [kept]) if kept > 0
 
-# hard(ceiling) says whether jobs wait that GitHub had assigned before.
-hard(ceiling) := false if {
-	ceiling.soft
-} else := true
+# assigned_jobs(ceiling) says what happens to jobs that GitHub had assigned before.
+assigned_jobs(ceiling) := object.get(ceiling, "assignedJobs", "Wait")

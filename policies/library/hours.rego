@@ -5,17 +5,17 @@
 # scope: package
 # title: Hours
 # description: >-
-#  Windows of the week on the clock of a zone. When the clock is put back, it is taken to stand still until it shows
+#  Windows of the week on the clock of a time zone. When the clock is put back, it is taken to stand still until it shows
 #  a later time than before, so no window begins or ends twice. When it is put forward, what was to begin or end in
 #  between does so at that moment.
 package corral.library.hours
 
-default zone := "UTC"
+default time_zone := "UTC"
 
-zone := data.library.hours.zone
+time_zone := data.library.hours.timeZone
 
 # opening says whether one of the windows data.library.hours.open is now, and until when.
-opening := corral.windows(input.now, zone, data.library.hours.open)
+opening := corral.windows(input.now, time_zone, data.library.hours.open)
 
 default closed := {"max": 0}
 
@@ -24,7 +24,7 @@ closed := data.library.hours.closed
 
 # held_until is when the next of the windows data.library.hours.updates begins, if there are any and none is now.
 held_until := state.until if {
-	state := corral.windows(input.now, zone, data.library.hours.updates)
+	state := corral.windows(input.now, time_zone, data.library.hours.updates)
 	not state.open
 }
 
@@ -47,11 +47,11 @@ changes contains from if {
 	from > input.now
 }
 
-# shown(ns) is a time as people in the zone write it.
-shown(ns) := time.format([ns, zone, "Mon 2 Jan 2006 15:04 MST"])
+# shown(ns) is a time as people in the time zone write it.
+shown(ns) := time.format([ns, time_zone, "Mon 2 Jan 2006 15:04 MST"])
 
 # bounds(limits) are the limits as a decision has them.
 bounds(limits) := {{"field": field, "atMost": limits[field]} | some field in ["max", "min", "idle"]} if {
-	not limits.hard
-} else := {{"field": "max", "atMost": limits.max, "hard": true}} |
+	not limits.assignedJobs == "Wait"
+} else := {{"field": "max", "atMost": limits.max, "assignedJobs": "Wait"}} |
 	{{"field": field, "atMost": limits[field]} | some field in ["min", "idle"]}

@@ -143,14 +143,14 @@ test_groups if {
 		"All": [{"by": "All"}, {"all": other}, ""],
 		"Namespace": [{"by": "Namespace"}, {"namespace": other}, " of namespace ci"],
 		"Connection": [{"by": "Connection"}, {"connection": other}, " of connection acme"],
-		"Label": [{"by": "Label", "label": "team"}, {"labels": {"team": other}}, " with team=a"],
+		"Label": [{"by": "Label", "labelKey": "team"}, {"labels": {"team": other}}, " with team=a"],
 	} {
 		print(name)
 		[by, usage, whose] := case
 		limit(100, object.union(by, {"max": 10, "share": "FirstCome"}), usage) == {{
 			"field": "max",
 			"atMost": 6,
-			"hard": true,
+			"assignedJobs": "Wait",
 			"reason": sprintf("ceiling x: of 10, other pools%s have 4", [whose]),
 		}}
 	}
@@ -163,8 +163,8 @@ test_what_is_kept_is_said if {
 }
 
 test_labels if {
-	count(limit(100, {"by": "Label", "label": "tier", "max": 10}, {})) == 0
-	alone := limit(100, {"by": "Label", "label": "size", "max": 10}, {"labels": {}})
+	count(limit(100, {"by": "Label", "labelKey": "tier", "max": 10}, {})) == 0
+	alone := limit(100, {"by": "Label", "labelKey": "size", "max": 10}, {"labels": {}})
 	{element.atMost | some element in alone} == {10}
 }
 
@@ -173,15 +173,15 @@ test_overrides if {
 	{element.atMost | some element in limit(100, ceiling, {})} == {3}
 	{element.atMost | some element in limit(100, object.union(ceiling, {"overrides": {"ci": 0}}), {})} == {0}
 	{element.atMost | some element in limit(100, {"by": "Namespace", "max": 10, "overrides": {"other": 50}}, {})} == {10}
-	by_label := {"by": "Label", "label": "team", "max": 10, "overrides": {"a": 4}}
+	by_label := {"by": "Label", "labelKey": "team", "max": 10, "overrides": {"a": 4}}
 	{element.atMost | some element in limit(100, by_label, {})} == {4}
 	by_connection := {"by": "Connection", "max": 10, "overrides": {"acme": 5}}
 	{element.atMost | some element in limit(100, by_connection, {})} == {5}
 }
 
 test_soft if {
-	{element.hard | some element in limit(100, {"by": "All", "max": 1, "soft": true}, {})} == {false}
-	{element.hard | some element in limit(100, {"by": "All", "max": 1, "soft": false}, {})} == {true}
+	{element.assignedJobs | some element in limit(100, {"by": "All", "max": 1, "assignedJobs": "Serve"}, {})} == {"Serve"}
+	{element.assignedJobs | some element in limit(100, {"by": "All", "max": 1, "assignedJobs": "Wait"}, {})} == {"Wait"}
 }
 
 test_off if count(scaling.limit) == 0 with input as {"pool": {"scale": {"max": 20}}} with data.library as {}

@@ -10,7 +10,7 @@ import data.corral.library.hours
 # title: Closed outside of business hours
 # description: >-
 #  Outside of the windows of data.library.hours.open, the numbers of data.library.hours.closed are upper bounds: max 0 if
-#  there are none. Jobs that GitHub had assigned before are still served, unless closed is hard.
+#  there are none. Jobs that GitHub had assigned before are still served, unless closed has assignedJobs: Wait.
 # custom:
 #  code: CORRAL-HRS-001
 #  family: hours

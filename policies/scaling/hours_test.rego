@@ -13,9 +13,9 @@ limit(at, rules) := found if {
 }
 
 # state(at, rules) is ["closed", until] or ["open", until], in the zone, or ["open"] for ever.
-state(at, rules) := ["closed", time.format([until, rules.zone, "Mon 15:04 MST"])] if {
+state(at, rules) := ["closed", time.format([until, rules.timeZone, "Mon 15:04 MST"])] if {
 	[false, until] = opening(at, rules)
-} else := ["open", time.format([until, rules.zone, "Mon 15:04 MST"])] if {
+} else := ["open", time.format([until, rules.timeZone, "Mon 15:04 MST"])] if {
 	[true, until] = opening(at, rules)
 } else := ["open"]
 
@@ -26,7 +26,7 @@ opening(at, rules) := [state.open, state.until] if {
 
 weekdays := ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
 
-office := {"zone": "Europe/Berlin", "open": [{"days": weekdays, "from": "08:00", "to": "18:30"}]}
+office := {"timeZone": "Europe/Berlin", "open": [{"days": weekdays, "from": "08:00", "to": "18:30"}]}
 
 # 4 May 2026 is a Monday; Berlin is at +02:00.
 test_office_hours if {
@@ -46,13 +46,13 @@ test_office_hours if {
 }
 
 test_once_a_week if {
-	rules := {"zone": "UTC", "open": [{"days": ["Monday"], "from": "08:00", "to": "09:00"}]}
+	rules := {"timeZone": "UTC", "open": [{"days": ["Monday"], "from": "08:00", "to": "09:00"}]}
 	state("2026-05-04T09:00:00Z", rules) == ["closed", "Mon 08:00 UTC"]
 	opening("2026-05-04T09:00:00Z", rules) == [false, ns("2026-05-11T08:00:00Z")]
 }
 
 test_past_midnight if {
-	rules := {"zone": "UTC", "open": [{"days": ["Friday"], "from": "22:00", "to": "06:00"}]}
+	rules := {"timeZone": "UTC", "open": [{"days": ["Friday"], "from": "22:00", "to": "06:00"}]}
 	every at, want in {
 		"2026-05-08T21:59:00Z": ["closed", "Fri 22:00 UTC"],
 		"2026-05-08T22:00:00Z": ["open", "Sat 06:00 UTC"],
@@ -67,19 +67,19 @@ test_past_midnight if {
 }
 
 test_whole_days if {
-	saturday := {"zone": "UTC", "open": [{"days": ["Saturday"], "from": "00:00", "to": "24:00"}]}
+	saturday := {"timeZone": "UTC", "open": [{"days": ["Saturday"], "from": "00:00", "to": "24:00"}]}
 	state("2026-05-08T23:59:00Z", saturday) == ["closed", "Sat 00:00 UTC"]
 	state("2026-05-09T00:00:00Z", saturday) == ["open", "Sun 00:00 UTC"]
 	state("2026-05-09T23:59:59Z", saturday) == ["open", "Sun 00:00 UTC"]
 	state("2026-05-10T00:00:00Z", saturday) == ["closed", "Sat 00:00 UTC"]
-	same := {"zone": "UTC", "open": [{"days": ["Saturday"], "from": "09:00", "to": "09:00"}]}
+	same := {"timeZone": "UTC", "open": [{"days": ["Saturday"], "from": "09:00", "to": "09:00"}]}
 	state("2026-05-09T09:00:00Z", same) == ["open", "Sun 09:00 UTC"]
 	state("2026-05-10T08:59:00Z", same) == ["open", "Sun 09:00 UTC"]
 	state("2026-05-10T09:00:00Z", same) == ["closed", "Sat 09:00 UTC"]
 }
 
 test_several_windows if {
-	rules := {"zone": "UTC", "open": [
+	rules := {"timeZone": "UTC", "open": [
 		{"from": "06:00", "to": "12:00"},
 		{"days": ["Monday"], "from": "11:00", "to": "13:00"},
 		{"days": ["Monday", "Sunday"], "from": "22:00", "to": "02:00"},
@@ -98,24 +98,24 @@ test_several_windows if {
 
 # On 29 March 2026 at 01:00Z, Berlin goes from 02:00 to 03:00.
 test_clock_put_forward if {
-	inside := {"zone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "05:00"}]}
+	inside := {"timeZone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "05:00"}]}
 	state("2026-03-28T12:00:00Z", inside) == ["closed", "Sun 03:00 CEST"]
 	state("2026-03-29T00:30:00Z", inside) == ["closed", "Sun 03:00 CEST"]
 	state("2026-03-29T00:59:59Z", inside) == ["closed", "Sun 03:00 CEST"]
 	state("2026-03-29T01:00:00Z", inside) == ["open", "Sun 05:00 CEST"]
-	ending := {"zone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "01:00", "to": "02:15"}]}
+	ending := {"timeZone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "01:00", "to": "02:15"}]}
 	state("2026-03-29T00:00:00Z", ending) == ["open", "Sun 03:00 CEST"]
 	state("2026-03-29T01:00:00Z", ending) == ["closed", "Sun 01:00 CEST"]
 	state("2026-03-28T18:30:00Z", office) == ["closed", "Mon 08:00 CEST"]
 	state("2026-03-29T05:59:00Z", office) == ["closed", "Mon 08:00 CEST"]
 	state("2026-03-27T18:30:00Z", office) == ["closed", "Mon 08:00 CEST"]
-	swallowed := {"zone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:10", "to": "02:50"}]}
+	swallowed := {"timeZone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:10", "to": "02:50"}]}
 	state("2026-03-29T01:00:00Z", swallowed) == ["closed", "Sun 02:10 CEST"]
 }
 
 # On 25 October 2026 at 01:00Z, Berlin goes from 03:00 back to 02:00.
 test_clock_put_back if {
-	inside := {"zone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "02:45"}]}
+	inside := {"timeZone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "02:45"}]}
 	every at, want in {
 		"2026-10-24T12:00:00Z": ["closed", "Sun 02:30 CEST"],
 		"2026-10-25T00:30:00Z": ["open", "Sun 02:45 CEST"],
@@ -127,7 +127,7 @@ test_clock_put_back if {
 		state(at, inside) == want
 	}
 	opening("2026-10-25T01:30:00Z", inside) == [false, ns("2026-11-01T01:30:00Z")]
-	across := {"zone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "03:00"}]}
+	across := {"timeZone": "Europe/Berlin", "open": [{"days": ["Sunday"], "from": "02:30", "to": "03:00"}]}
 	state("2026-10-25T00:30:00Z", across) == ["open", "Sun 03:00 CET"]
 	state("2026-10-25T01:00:00Z", across) == ["open", "Sun 03:00 CET"]
 	state("2026-10-25T01:15:00Z", across) == ["open", "Sun 03:00 CET"]
@@ -139,7 +139,7 @@ test_clock_put_back if {
 
 # Lord Howe goes back by half an hour on 5 April 2026 at 15:00Z the day before, from 02:00 to 01:30.
 test_clock_put_back_by_half_an_hour if {
-	rules := {"zone": "Australia/Lord_Howe", "open": [{"days": ["Sunday"], "from": "01:45", "to": "02:00"}]}
+	rules := {"timeZone": "Australia/Lord_Howe", "open": [{"days": ["Sunday"], "from": "01:45", "to": "02:00"}]}
 	state("2026-04-04T14:45:00Z", rules) == ["open", "Sun 02:00 +1030"]
 	state("2026-04-04T15:00:00Z", rules) == ["open", "Sun 02:00 +1030"]
 	state("2026-04-04T15:29:59Z", rules) == ["open", "Sun 02:00 +1030"]
@@ -147,8 +147,8 @@ test_clock_put_back_by_half_an_hour if {
 }
 
 test_always_open if {
-	state("2026-05-04T05:00:00Z", {"zone": "UTC"}) == ["open"]
-	limit("2026-05-04T05:00:00Z", {"zone": "UTC", "closed": {"max": 0}}) == set()
+	state("2026-05-04T05:00:00Z", {"timeZone": "UTC"}) == ["open"]
+	limit("2026-05-04T05:00:00Z", {"timeZone": "UTC", "closed": {"max": 0}}) == set()
 }
 
 test_closed_numbers if {
@@ -158,19 +158,19 @@ test_closed_numbers if {
 		"reason": "closed until Mon 4 May 2026 08:00 CEST",
 		"until": ns("2026-05-04T06:00:00Z"),
 	}}
-	given := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"max": 2, "min": 1, "idle": 0, "hard": true}}))
-	{[element.field, element.atMost, object.get(element, "hard", false)] | some element in given} == {
-		["max", 2, true],
-		["min", 1, false],
-		["idle", 0, false],
+	given := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"max": 2, "min": 1, "idle": 0, "assignedJobs": "Wait"}}))
+	{[element.field, element.atMost, object.get(element, "assignedJobs", "Serve")] | some element in given} == {
+		["max", 2, "Wait"],
+		["min", 1, "Serve"],
+		["idle", 0, "Serve"],
 	}
-	soft := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"idle": 0}}))
-	{[element.field, element.atMost] | some element in soft} == {["idle", 0]}
+	served := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"idle": 0}}))
+	{[element.field, element.atMost] | some element in served} == {["idle", 0]}
 	all := limit("2026-05-04T05:00:00Z", object.union(office, {"closed": {"max": 2, "min": 1, "idle": 0}}))
-	{[element.field, element.atMost, object.get(element, "hard", false)] | some element in all} == {
-		["max", 2, false],
-		["min", 1, false],
-		["idle", 0, false],
+	{[element.field, element.atMost, object.get(element, "assignedJobs", "Serve")] | some element in all} == {
+		["max", 2, "Serve"],
+		["min", 1, "Serve"],
+		["idle", 0, "Serve"],
 	}
 }
 
@@ -207,6 +207,6 @@ test_freezes if {
 	{[element.atMost, element.until] | some element in limit("2026-05-04T09:59:00Z", frozen)} == {[2147483647, ns("2026-05-04T10:00:00Z")]}
 }
 
-test_the_zone_is_utc_by_default if hours.zone == "UTC" with data.library as {"hours": {}}
+test_the_zone_is_utc_by_default if hours.time_zone == "UTC" with data.library as {"hours": {}}
 
 test_off if count(scaling.limit) == 0 with input as {"now": 0, "pool": {"scale": {"max": 20}}} with data.library as {}

@@ -12,7 +12,7 @@ rollout(at, rules) := found if {
 }
 
 test_freezes if {
-	rules := {"zone": "Europe/Berlin", "freezes": [{"name": "release", "from": "2026-05-04T10:00:00Z", "to": "2026-05-04T12:00:00Z"}]}
+	rules := {"timeZone": "Europe/Berlin", "freezes": [{"name": "release", "from": "2026-05-04T10:00:00Z", "to": "2026-05-04T12:00:00Z"}]}
 	rollout("2026-05-04T09:59:59Z", rules) == set()
 	rollout("2026-05-04T10:00:00Z", rules) == {{
 		"hold": true,

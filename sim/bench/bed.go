@@ -98,7 +98,7 @@ func (b *bed) createPools(ctx context.Context, namespace, connection string, nam
 		pool := &v1alpha1.RunnerPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: v1alpha1.RunnerPoolSpec{
-				ConnectionRef: v1alpha1.ConnectionReference{Name: connection}, Labels: []string{name},
+				ConnectionRef: v1alpha1.ConnectionReference{Name: connection}, RunnerLabels: []string{name},
 				Template: runtime.RawExtension{Raw: []byte(template)},
 			},
 		}

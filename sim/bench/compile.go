@@ -120,7 +120,7 @@ pools: schema.#Pools & {
 			metadata: labels: team: row.team
 			spec: {
 				connectionRef: name: "acme"
-				labels: ["linux", row.class]
+				runnerLabels: ["linux", row.class]
 				scale: {
 					max: row.max
 					if row.idle != _|_ {idle: row.idle}

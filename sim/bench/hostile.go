@@ -143,7 +143,7 @@ func poolNames(n int) (names []string) {
 // createDenied makes a pool whose template the guard rail denies.
 func (b *hostileBed) createDenied(ctx context.Context, namespace, name string) error {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	pool.Spec.ConnectionRef.Name, pool.Spec.Labels = connection, []string{name}
+	pool.Spec.ConnectionRef.Name, pool.Spec.RunnerLabels = connection, []string{name}
 	pool.Spec.Template.Raw = []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:forbidden"}]}}`)
 	if err := b.client.Create(ctx, pool); err != nil {
 		return fmt.Errorf("creating a pool: %w", err)

@@ -196,7 +196,7 @@ func (o *office) addPool(name string) {
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: appName.Namespace, Name: name, UID: types.UID(name), Generation: 1},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.ConnectionReference{Name: appName.Name}, Labels: []string{name},
+			ConnectionRef: v1alpha1.ConnectionReference{Name: appName.Name}, RunnerLabels: []string{name},
 			Template: runtime.RawExtension{Raw: []byte(template)},
 		},
 	}

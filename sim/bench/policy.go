@@ -264,10 +264,10 @@ func wholeLibrary(ceiling int32) policy.Source {
 				corev1.ResourceCPU: "8", corev1.ResourceMemory: "32Gi",
 			}},
 			Hours: &v1alpha1.HourRules{
-				Zone:    "Europe/Berlin",
-				Open:    []v1alpha1.WeeklyWindow{{Days: weekdays, From: "06:00", To: "22:00"}},
-				Closed:  &v1alpha1.HourLimits{Idle: new(int32(0))},
-				Freezes: []v1alpha1.Freeze{{Name: "year's end", From: metav1.Unix(1_703_000_000, 0), To: metav1.Unix(1_704_000_000, 0)}},
+				TimeZone: "Europe/Berlin",
+				Open:     []v1alpha1.WeeklyWindow{{Days: weekdays, From: "06:00", To: "22:00"}},
+				Closed:   &v1alpha1.HourLimits{Idle: new(int32(0))},
+				Freezes:  []v1alpha1.Freeze{{Name: "year's end", From: metav1.Unix(1_703_000_000, 0), To: metav1.Unix(1_704_000_000, 0)}},
 			},
 			Ceilings: []v1alpha1.Ceiling{{Name: "team", By: v1alpha1.CeilingNamespace, Max: ceiling, Share: v1alpha1.ShareFair}},
 		},
@@ -278,7 +278,7 @@ func wholeLibrary(ceiling int32) policy.Source {
 var guardModules = map[string]string{
 	"quota.rego": `package corral.scaling
 
-limit contains {"field": "max", "atMost": share, "hard": true, "reason": reason} if {
+limit contains {"field": "max", "atMost": share, "assignedJobs": "Wait", "reason": reason} if {
 	quota := 400
 	left := max([0, quota - input.usage.connection.granted])
 	share := min([left, max([input.usage.granted, ceil(left / 2)])])

@@ -81,7 +81,7 @@ func (r reviewChange) write(folder string) error {
 		b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n")
 		for j := range reviewedPools / reviewedFiles {
 			fmt.Fprintf(&b, "\t\"team-%d-%d\": {\n\t\tmetadata: labels: team: \"team-%[1]d\"\n\t\tspec: {\n\t\t\tconnectionRef: name: \"acme\"\n"+
-				"\t\t\tlabels: [\"linux\", \"size-%[2]d\", \"team-%[1]d\"]\n\t\t\tscale: {max: %[3]d, idle: 2}\n\t\t\ttemplate: spec: containers: [#Runner]\n\t\t}\n\t}\n", i, j, r.max)
+				"\t\t\trunnerLabels: [\"linux\", \"size-%[2]d\", \"team-%[1]d\"]\n\t\t\tscale: {max: %[3]d, idle: 2}\n\t\t\ttemplate: spec: containers: [#Runner]\n\t\t}\n\t}\n", i, j, r.max)
 		}
 		b.WriteString("}\n")
 		files[fmt.Sprintf("team-%d.cue", i)] = b.String()

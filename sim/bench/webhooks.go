@@ -122,7 +122,7 @@ func (b *hookBed) createHookPool(ctx context.Context, name string) error {
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.RunnerPoolSpec{
-			ConnectionRef: v1alpha1.ConnectionReference{Name: connection}, Labels: []string{name},
+			ConnectionRef: v1alpha1.ConnectionReference{Name: connection}, RunnerLabels: []string{name},
 			Registration: v1alpha1.RegisterREST, Scale: v1alpha1.ScaleSpec{Max: new(int32(0))},
 			Demand:   v1alpha1.DemandSpec{Webhook: &v1alpha1.WebhookDemand{}},
 			Template: runtime.RawExtension{Raw: []byte(template)},

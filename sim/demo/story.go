@@ -38,8 +38,8 @@ const (
 	warmIdle = 2
 )
 
-// typo is what a commit adds to linux-small: the field is named labels.
-const typo = "\n\t\tlables: [\"linux\", \"small\"]"
+// typo is what a commit adds to linux-small: the field is named runnerLabels.
+const typo = "\n\t\trunnerLables: [\"linux\", \"small\"]"
 
 const (
 	// podStart is how long pulling the image and starting the container seem to take.

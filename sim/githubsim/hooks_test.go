@@ -166,7 +166,7 @@ func TestWebhooksOfWhoOwnsTheRepository(t *testing.T) {
 	}
 }
 
-func TestEventsForSlack(t *testing.T) {
+func TestEventsForBoosts(t *testing.T) {
 	sim, to := start(t, githubsim.Options{}), newReceiver(t)
 	newHook(t, sim, githubsim.Hook{Owner: "acme", URL: to.URL, Form: true})
 	for _, e := range []githubsim.Event{

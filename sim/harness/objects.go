@@ -26,7 +26,7 @@ func NewPool(namespace, name, connection string, change ...func(*v1alpha1.Runner
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			ConnectionRef: v1alpha1.ConnectionReference{Name: connection},
-			Labels:        []string{name},
+			RunnerLabels:  []string{name},
 			Scale:         v1alpha1.ScaleSpec{Max: &maximum},
 			Template:      runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)},
 		},

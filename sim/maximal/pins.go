@@ -85,27 +85,27 @@ func oneOf(pins map[string]Pin, list string, choices, all []string) {
 // poolPins are the fields of a pool that must keep a meaning. It asks for no runners by itself: those would be the cluster's load, not Corral's.
 func poolPins(kind int) map[string]Pin {
 	pins := map[string]Pin{
-		"spec.stopPolicy": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut,
+		"spec.stopPolicy": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut, "spec.rest": leftOut,
 		"spec.scaleSetName": leftOut, "spec.runnerGroup": leftOut, "spec.trust": leftOut, "spec.connectionRef": leftOut,
 		"spec.scale.min": constant(int64(0)), "spec.scale.idle": constant(int64(0)), "spec.scale.idlePercentOfBusy": leftOut,
 		"spec.scale.schedules[].scale.min": constant(int64(0)), "spec.scale.schedules[].scale.idle": constant(int64(0)),
-		"spec.scale.schedules[].zone": leftOut, "spec.scale.schedules[].cron.start": constant("* * * * *"), "spec.scale.schedules[].cron.duration": constant("1m"),
+		"spec.scale.schedules[].timeZone": leftOut, "spec.scale.schedules[].cron.schedule": constant("* * * * *"), "spec.scale.schedules[].cron.duration": constant("1m"),
 		"spec.scale.schedules[].once.from":      constant("2026-01-01T00:00:00Z"),
 		"spec.scale.behavior.scaleUp.tolerance": constant("0.999999999"), "spec.scale.behavior.scaleDown.tolerance": constant("0.999999999"),
-		"spec.demand.metrics[].name": source("m"), "spec.demand.slack[].name": source("s"),
+		"spec.demand.metrics[].name": source("m"), "spec.demand.boosts[].name": source("s"), "spec.demand.boosts[].event": constant("check_run"),
 		"spec.scale.behavior.scaleUp.selectPolicy": constant("Max"), "spec.scale.behavior.scaleDown.selectPolicy": constant("Max"),
 		"spec.update.paused": leftOut, "spec.cache": leftOut, "spec.containerMode": leftOut, "spec.workFolder": leftOut,
-		"spec.deadlines": leftOut, "spec.demand.slack[].status": leftOut, "spec.demand.slack[].actions": leftOut,
+		"spec.deadlines": leftOut, "spec.failedPodTTL": constant("24h"), "spec.demand.boosts[].status": leftOut, "spec.demand.boosts[].actions": leftOut,
 		"spec.demand.metrics[].interval": constant("10s"), "spec.demand.webhook.holdFor": leftOut,
-		"spec.demand.slack[].names[]": glob(255), "spec.demand.slack[].branches[]": glob(255),
-		"spec.demand.slack[].repositories[]": repository, "spec.demand.webhook.repositories[]": repository,
+		"spec.demand.boosts[].names[]": glob(255), "spec.demand.boosts[].branches[]": glob(255),
+		"spec.demand.boosts[].repositories[]": repository, "spec.demand.webhook.repositories[]": repository,
 		"spec.demand.metrics[].jobs.repositories[]":                           func(item int, share float64) any { return "acme/" + glob(130)(item, share).(string) },
 		"spec.demand.metrics[].external.selector.matchExpressions[].operator": constant("NotIn"),
 		"spec.demand.metrics[].external.selector.matchExpressions[].key":      func(item int, _ float64) any { return fmt.Sprintf("%s%d", strings.Repeat("a", 60), item) },
 		"spec.demand.metrics[].prometheus.query":                              func(_ int, share float64) any { return "sum(a)" + strings.Repeat(" + sum(a)", int(share*4000)/9) },
 		"spec.demand.metrics[].prometheus.server":                             constant("main"),
 	}
-	pins["spec.labels[]"] = func(item int, share float64) any {
+	pins["spec.runnerLabels[]"] = func(item int, share float64) any {
 		if item == 0 {
 			return Shared
 		}
@@ -118,7 +118,7 @@ func poolPins(kind int) map[string]Pin {
 
 // connectionPins leave out what another connection could not be used with.
 var connectionPins = map[string]Pin{
-	"spec.mountRef": leftOut, "spec.ca": leftOut, "spec.verification": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
+	"spec.mount": leftOut, "spec.ca": leftOut, "spec.verification": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
 	"spec.allowedNamespaces[]": func(item int, share float64) any {
 		return fmt.Sprintf("%s%d", strings.Repeat("a", max(1, int(share*60))), item)
 	},

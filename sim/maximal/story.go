@@ -150,7 +150,7 @@ func (s *Story) settle(ctx context.Context) (err error) {
 		return err
 	}
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: neighbourPool}}
-	p.Spec.ConnectionRef.Name, p.Spec.Labels = connectionName, []string{neighbourPool}
+	p.Spec.ConnectionRef.Name, p.Spec.RunnerLabels = connectionName, []string{neighbourPool}
 	p.Spec.Template = runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`)}
 	if err := s.World.Client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating the pool: %w", err)
@@ -399,7 +399,7 @@ func each(ctx context.Context, pause time.Duration, do func(n int) error) error 
 // change changes one pool of the tenant after the other, until ctx ends.
 func (s *Story) change(ctx context.Context, r *Result) error {
 	return each(ctx, changeEach, func(n int) error {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{"change":"%d"}},"spec":{"labels":[%q,"change-%[1]d"]}}`, n, Shared)
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"change":"%d"}},"spec":{"runnerLabels":[%q,"change-%[1]d"]}}`, n, Shared)
 		pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: s.pools[n%len(s.pools)]}}
 		if err := s.World.Client.Patch(ctx, pool, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 			return fmt.Errorf("changing a pool: %w", err)

@@ -55,7 +55,7 @@ func TestAPoolIsAsLargeAsItMayBe(t *testing.T) {
 	if bytes := length(object["spec"].(map[string]any)); bytes > v1alpha1.MaxPoolBytes || bytes < v1alpha1.MaxPoolBytes*3/4 {
 		t.Errorf("it has %d bytes of %d", bytes, v1alpha1.MaxPoolBytes)
 	}
-	for _, path := range []string{"labels", "scale.schedules", "demand.slack", "demand.metrics"} {
+	for _, path := range []string{"runnerLabels", "scale.schedules", "demand.boosts", "demand.metrics"} {
 		list, _, err := unstructured.NestedSlice(object, append([]string{"spec"}, strings.Split(path, ".")...)...)
 		if err != nil || len(list) < 2 {
 			t.Errorf("%s has %d items: %v", path, len(list), err)

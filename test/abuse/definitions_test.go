@@ -55,7 +55,7 @@ func declare(names ...string) string {
 	for _, name := range names {
 		fmt.Fprintf(&b, `pools: %s: spec: {
 	connectionRef: name: "acme"
-	labels: [%q]
+	runnerLabels: [%q]
 	template: spec: containers: [{name: "runner", image: "runner:1"}]
 }
 `, name, name)

@@ -70,7 +70,7 @@ func (s *fixture) wholeLife() {
 	s.github.AddRunnerGroup(s.namespace, githubsim.Group{Name: "big"})
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.Scale.Idle = "big", new(int32(1)) })
 	s.jobs("linux", 3)
-	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
+	s.patch(pool, `{"spec":{"runnerLabels":["linux","x64"]}}`)
 	eventually(s.T, func(context.Context) error {
 		if set := s.onGitHub("linux"); !slices.Contains(set.Labels, "x64") {
 			return fmt.Errorf("labels on GitHub are %v", set.Labels)
@@ -517,7 +517,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	s.look("held by somebody else", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
 	harness.CutShort(s.T, s.github, long...) // its runner goes on
-	s.patch(pool, `{"spec":{"labels":["linux","x64"]}}`)
+	s.patch(pool, `{"spec":{"runnerLabels":["linux","x64"]}}`)
 	s.github.ExpireSession(s.setID(pool)) // the thief's, as after a while, and the pool goes on
 	s.jobs("linux", 2)
 	s.jobs("x64", 1)

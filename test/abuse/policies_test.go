@@ -254,7 +254,7 @@ func TestAnAliasBombInPolicyData(t *testing.T) {
 	pushed := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "bomb"}}
 	pushed.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "bound"}}
 	pushed.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, "")}
-	pushed.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "bomb"}}
+	pushed.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "bomb"}}}
 	c.create(pushed)
 	const complaint = "bomb/data.yaml: it can't be read as a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
 	c.says(pushed, verdict{

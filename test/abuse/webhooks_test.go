@@ -67,7 +67,7 @@ func hookFixtureWith(t *testing.T, secret string) *hookFixture {
 func (s *hookFixture) restPool(name string, most int32) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, func(p *v1alpha1.RunnerPool) {
-		p.Spec.Registration, p.Spec.Labels = v1alpha1.RegisterREST, []string{name}
+		p.Spec.Registration, p.Spec.RunnerLabels = v1alpha1.RegisterREST, []string{name}
 		p.Spec.Scale.Max, p.Spec.Demand.Webhook = &most, &v1alpha1.WebhookDemand{}
 	})
 	s.ready(p)

@@ -201,7 +201,7 @@ const staying = "staying"
 
 func (s *storm) stayingPool() *v1alpha1.RunnerPool {
 	p := s.pool(pools)
-	p.Name, p.Spec.Labels = staying, []string{staying}
+	p.Name, p.Spec.RunnerLabels = staying, []string{staying}
 	p.Spec.Scale = v1alpha1.ScaleSpec{Min: new(int32(2)), Max: new(int32(2))}
 	p.Spec.Registration, p.Spec.Lifetime = v1alpha1.RegisterREST, v1alpha1.LifetimePersistent
 	p.Spec.Persistent = &v1alpha1.PersistentSpec{MaxAge: &metav1.Duration{Duration: 20 * time.Second}}

@@ -47,7 +47,7 @@ kind: RunnerPool
 metadata: {name: linux, namespace: ci}
 spec:
   connectionRef: {name: acme}
-  labels: [linux]
+  runnerLabels: [linux]
   scale: {max: 5}
   template:
     spec:

@@ -176,7 +176,7 @@ func (f *fleet) leaves(p *pool) []leaf {
 	}
 	set(true, "spec.connectionRef.name", name, "spec: connectionRef: name: ")
 	set(isFar, "spec.connectionRef.namespace", ns, "spec: connectionRef: namespace: ")
-	add("spec.labels", p.labels, `spec: labels: ["%s"]`, strings.Join(p.labels, `", "`))
+	add("spec.runnerLabels", p.labels, `spec: runnerLabels: ["%s"]`, strings.Join(p.labels, `", "`))
 	set(p.group != "default", "spec.runnerGroup", p.group, "spec: runnerGroup: ")
 	set(p.rest, "spec.registration", "REST", "spec: registration: ")
 	set(p.suspended, "spec.stopPolicy", "Drain", "spec: stopPolicy: ")
@@ -213,7 +213,7 @@ func (w *window) leaves(i int) []leaf {
 		all = append(all, leaf{at + kind + ".days", fmt.Sprint(w.days), fmt.Sprintf("\tweekly: days: [\"%s\"]", strings.Join(w.days, `", "`))})
 	}
 	if w.zone != "" {
-		all = append(all, leaf{at + "zone", w.zone, fmt.Sprintf("\tzone: %q", w.zone)})
+		all = append(all, leaf{at + "timeZone", w.zone, fmt.Sprintf("\ttimeZone: %q", w.zone)})
 	}
 	return append(all, leaf{at + kind + ".from", w.from, fmt.Sprintf("\t%s: from: %q", kind, w.from)}, leaf{at + kind + ".to", w.to, fmt.Sprintf("\t%s: to: %q", kind, w.to)},
 		leaf{at + "scale." + w.field, strconv.Itoa(w.number), fmt.Sprintf("\tscale: %s: %d", w.field, w.number)}, leaf{"", "", "},"})
@@ -307,7 +307,7 @@ func (f *fleet) renderPools() {
 	f.write("table.cue", "", `	%smetadata: labels: t.marks
 	spec: {
 		connectionRef: name: "research"
-		labels: t.labels
+		runnerLabels: t.labels
 		scale: {min: t.min, max: t.max, idle: t.idle}
 		template: spec: containers: [#Runner & {#cpu: t.cpu, #memory: t.memory}]
 	}
@@ -321,7 +321,7 @@ func (f *fleet) renderPolicies() {
 		f.write(limits, "rule/grants", "limit contains {\"field\": \"max\", \"atMost\": n, \"reason\": \"granted\"} if n := data.grants[input.pool.labels.team]")
 	}
 	f.write(limits, "rule/idle", "limit contains {\"field\": \"idle\", \"atMost\": data.idle, \"reason\": \"few idle ones\"}")
-	f.write(limits, "rule/ceilings", "limit contains {\"field\": \"max\", \"atMost\": max([0, n - input.usage.labels.tier.granted]), \"hard\": true, \"reason\": \"a ceiling\"} if {")
+	f.write(limits, "rule/ceilings", "limit contains {\"field\": \"max\", \"atMost\": max([0, n - input.usage.labels.tier.granted]), \"assignedJobs\": \"Wait\", \"reason\": \"a ceiling\"} if {")
 	f.write(limits, "", "\tn := data.ceilings[input.pool.labels.tier]\n}")
 	if f.rules.nights {
 		f.write(limits, "rule/nights", "limit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"nights are quiet\"} if {")

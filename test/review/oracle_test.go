@@ -129,7 +129,7 @@ func (f *fleet) limits(p *pool) string {
 	}
 	text := fmt.Sprint(n)
 	if most, ok := f.rules.ceilings[p.tier]; ok && f.isBeside(p) && most == n.Max {
-		text += " hard"
+		text += " jobs wait"
 	}
 	if f.quietly(p) && f.rules.quiet.mode == "Audit" && f.rules.quiet.most < n.Max {
 		text += " audited"
@@ -237,7 +237,7 @@ var classes = []struct {
 	paths []string
 }{
 	{"Replaced", []string{"metadata.name", "metadata.namespace", "spec.connectionRef", "spec.registration"}},
-	{"ReroutesJobs", []string{"spec.labels", "spec.runnerGroup", "spec.stopPolicy"}},
+	{"ReroutesJobs", []string{"spec.runnerLabels", "spec.runnerGroup", "spec.stopPolicy"}},
 	{"ReplacesRunners", []string{"spec.template"}},
 	{"Limits", []string{"spec.scale"}},
 	{"Settings", []string{""}},
@@ -348,7 +348,7 @@ func (x *pair) compareFields(j *judged) {
 			side, p = x.base, j.base
 		}
 		class := classOf(path)
-		if path == "spec.labels" && sameLabels {
+		if path == "spec.runnerLabels" && sameLabels {
 			class = "Settings"
 		}
 		found[class] = true

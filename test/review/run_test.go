@@ -21,6 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/cli"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
@@ -128,8 +129,8 @@ func limitsOf(l *review.Limits) string {
 		return "undecided"
 	}
 	text := fmt.Sprintf("{%d %d %d}", l.Effective.Min, l.Effective.Max, l.Effective.Idle)
-	if l.Hard {
-		text += " hard"
+	if l.AssignedJobs == v1alpha1.AssignedJobsWait {
+		text += " jobs wait"
 	}
 	if len(l.Audit) > 0 {
 		text += " audited"

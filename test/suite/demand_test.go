@@ -120,7 +120,7 @@ func (d *demandWorld) until(name string, check func(*v1alpha1.RunnerPool) bool) 
 	eventually(d.t, func(context.Context) error {
 		if p := d.pool(name); !check(p) {
 			return fmt.Errorf("%s has %+v, decided %+v, demand %+v, schedule %+v, observed %+v, conditions %+v",
-				name, p.Status.Runners, p.Status.Decision, p.Status.Demand, p.Status.Schedule, p.Status.Observed, p.Status.Conditions)
+				name, p.Status.Runners, p.Status.Decision, p.Status.Demand, p.Status.Schedule, p.Status.Observation, p.Status.Conditions)
 		}
 		return nil
 	})
@@ -289,7 +289,7 @@ func (w *story) observingActsOnNothing(t *testing.T, address string) {
 	d.example("observe", "interval: 2m", "interval: 10s")
 	ids := d.jobs(3, "app", "self-hosted", "linux")
 	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
-		o := p.Status.Observed
+		o := p.Status.Observation
 		return o != nil && o.Desired == 5 && o.Actual != nil && *o.Actual == 0 && o.Difference != ""
 	})
 	runners := &v1alpha1.RunnerList{}
@@ -302,7 +302,9 @@ func (w *story) observingActsOnNothing(t *testing.T, address string) {
 			t.Error(errors.New("a job is gone"))
 		}
 	}
-	d.until("linux", func(p *v1alpha1.RunnerPool) bool { return p.Status.Observed != nil && p.Status.Observed.Desired == 2 })
+	d.until("linux", func(p *v1alpha1.RunnerPool) bool {
+		return p.Status.Observation != nil && p.Status.Observation.Desired == 2
+	})
 	d.end()
 }
 
@@ -342,8 +344,8 @@ func (w *story) unreadableSchedule(t *testing.T, address string) {
 	d.apply(one)
 	d.idle("linux", 1)
 	for text, schedule := range map[string]string{
-		"Mars/Olympus": "{name: s, zone: Mars/Olympus, weekly: {from: '00:00', to: '24:00'}, scale: {idle: 0}}",
-		"(61)":         "{name: s, cron: {start: '61 * * * *', duration: 1h}, scale: {idle: 0}}",
+		"Mars/Olympus": "{name: s, timeZone: Mars/Olympus, weekly: {from: '00:00', to: '24:00'}, scale: {idle: 0}}",
+		"(61)":         "{name: s, cron: {schedule: '61 * * * *', duration: 1h}, scale: {idle: 0}}",
 	} {
 		d.apply(strings.Replace(one, "max: 5", "max: 5, schedules: ["+schedule+"]", 1))
 		d.until("linux", func(p *v1alpha1.RunnerPool) bool {

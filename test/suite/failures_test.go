@@ -55,7 +55,7 @@ func TestACrashLoopLeavesItsTracesAndOneWordEndsIt(t *testing.T) {
 	heal := w.Node.Inject(nodeplay.Fault{Kind: nodeplay.CrashBeforeConnecting, Namespace: namespace})
 	t.Cleanup(heal)
 	pool := newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) {
-		p.Spec.Scale.Idle, p.Spec.KeepFailed = new(int32(1)), true
+		p.Spec.Scale.Idle, p.Spec.FailedPodTTL = new(int32(1)), &metav1.Duration{Duration: 10 * time.Minute}
 	})
 	must(t, w.Client.Create(t.Context(), pool))
 	eventually(t, func(ctx context.Context) error {

@@ -129,7 +129,7 @@ func TestPoolsFromFlux(t *testing.T) {
 	})
 	t.Run("a broken one is refused with file and line, and told; the last good one runs on", func(t *testing.T) {
 		f.T = t
-		f.Write("pools.cue", strings.Replace(definitions(3, "linux", "runner:1", true), "scale: max: 3", "scale: {min: 9, max: 3}\n\tlables: [1]", 1))
+		f.Write("pools.cue", strings.Replace(definitions(3, "linux", "runner:1", true), "scale: max: 3", "scale: {min: 9, max: 3}\n\trunnerLables: [1]", 1))
 		commit := f.push("Break it")
 		f.says("pools", v1alpha1.BuildFailedReason, "pools.cue:9:10: ")
 		f.awaitEvent("error", v1alpha1.BuildFailedReason, commit, "pools.cue:9:10: ")

@@ -35,7 +35,7 @@ import "corral.dev/schema@v0"
 pools: schema.#Pools
 pools: linux: spec: {
 	connectionRef: name: "acme"
-	labels: [%q]
+	runnerLabels: [%q]
 	scale: max: %d
 	template: spec: containers: [{name: "runner", image: %q}]
 }
@@ -43,7 +43,7 @@ pools: linux: spec: {
 	if second {
 		text += `pools: extra: spec: {
 	connectionRef: name: "acme"
-	labels: ["extra"]
+	runnerLabels: ["extra"]
 	template: spec: containers: [{name: "runner", image: "runner:1"}]
 }
 `
@@ -189,7 +189,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 	})
 	t.Run("a broken commit is refused with file, line and column; the last good one runs on", func(t *testing.T) {
 		g.T = t
-		g.Write("pools.cue", strings.Replace(definitions(8, "linux-x64", "runner:2", true), "scale: max: 8", "scale: {min: 9, max: 8}\n\tlables: [1]", 1))
+		g.Write("pools.cue", strings.Replace(definitions(8, "linux-x64", "runner:2", true), "scale: max: 8", "scale: {min: 9, max: 8}\n\trunnerLables: [1]", 1))
 		commit := g.Push("Break it")
 		g.request()
 		eventually(t, func(ctx context.Context) error {

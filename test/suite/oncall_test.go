@@ -40,7 +40,7 @@ var situations = []struct {
 }{
 	{"normal-job", "", 0, aNormalJob},
 	{"good-commit", "", 0, aGoodCommit},
-	{"broken-commit", "pools.cue:8:2: pools.linux.spec.lables: field not allowed", 1, aBrokenCommit},
+	{"broken-commit", "pools.cue:8:2: pools.linux.spec.runnerLables: field not allowed", 1, aBrokenCommit},
 	{"pruning-commit", "", 1, aPruningCommit},
 	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
 	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
@@ -270,7 +270,7 @@ func (s *situation) both(one, other func(context.Context) error) func(context.Co
 
 func aBrokenCommit(s *situation) {
 	g, source := s.commits()
-	g.Write("pools.cue", strings.Replace(definitions(5, "linux", "runner:1", true), "labels", "lables", 1))
+	g.Write("pools.cue", strings.Replace(definitions(5, "linux", "runner:1", true), "runnerLabels", "runnerLables", 1))
 	g.Push("Raise max, with a typo")
 	g.request()
 	s.Look("a commit is broken", s.says(source, v1alpha1.BuildFailedReason), "pool/linux")

@@ -29,7 +29,7 @@ spec:
   connectionRef: {name: acme}
   registration: REST
   lifetime: Persistent
-  labels: [stay]
+  runnerLabels: [stay]
   demand: {webhook: {}}
   template: {metadata: {labels: {version: %q}}, spec: {containers: [{name: runner, image: "runner:1"}]}}
   %s

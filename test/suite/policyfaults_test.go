@@ -108,7 +108,7 @@ func (w *story) vanishes(t *testing.T, namespace string) {
 	config.Data = map[string]string{"limits.rego": limitModule(5)}
 	must(t, shared.Client.Create(t.Context(), config))
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "from"}}
-	p.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "rules"}}
+	p.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "rules"}}}
 	must(t, shared.Client.Create(t.Context(), p))
 	waitLimits(t, key(namespace, "linux"), 5)
 	must(t, shared.Client.Delete(t.Context(), config))
@@ -249,7 +249,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	}
 	must(t, w.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bomb"}, Data: map[string]string{"data.yaml": bomb}}))
 	from := limitPolicy(namespace, "bomb", 5)
-	from.Spec.ModulesFrom = []v1alpha1.LocalObjectReference{{Name: "bomb"}}
+	from.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "bomb"}}}
 	must(t, w.Client.Create(t.Context(), from))
 
 	goOn := func() {

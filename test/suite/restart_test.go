@@ -218,8 +218,8 @@ func (s *settledWorld) isFull() {
 	s.T.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		p := &v1alpha1.RunnerPool{}
-		if err := s.w.Client.Get(ctx, key(s.namespace, "full"), p); err != nil || p.Status.Waiting != 1 || !conditions.IsTrue(p, v1alpha1.SaturatedCondition) {
-			return fmt.Errorf("%w: %d wait, %+v", err, p.Status.Waiting, p.Status.Conditions)
+		if err := s.w.Client.Get(ctx, key(s.namespace, "full"), p); err != nil || p.Status.JobsWaiting != 1 || !conditions.IsTrue(p, v1alpha1.SaturatedCondition) {
+			return fmt.Errorf("%w: %d wait, %+v", err, p.Status.JobsWaiting, p.Status.Conditions)
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	must(t, w.Cluster.CreateNamespace(ctx, "ghes"))
 	connection := &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ghes", Name: "ghes"},
-		Spec:       v1alpha1.GitHubConnectionSpec{URL: server.ConfigURL("acme"), MountRef: &v1alpha1.MountReference{Name: "ghes"}},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: server.ConfigURL("acme"), Mount: &v1alpha1.CredentialsMount{Name: "ghes"}},
 	}
 	must(t, w.Client.Create(ctx, connection))
 	must(t, w.Client.Create(ctx, newPool("ghes", "linux", "ghes")))

@@ -108,7 +108,7 @@ import "corral.dev/schema@v0"
 pools: schema.#Pools
 pools: [Name=string]: spec: {
 	connectionRef: name: "acme"
-	labels: [Name]
+	runnerLabels: [Name]
 	scale: max: 3
 	template: spec: containers: [{name: "runner", image: "runner:1"}]
 }

@@ -363,7 +363,7 @@ func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 		}
 		return nil
 	})
-	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mountRef: name: "app"`)))
+	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mount: name: "app"`)))
 	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection acme")
 	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "mounted folder tenants-server/app")
 	commit := own.push("", declareConnection("acme", p.GitHub.ConfigURL(p.estate+"-org"), `secretRef: name: "acme"`))

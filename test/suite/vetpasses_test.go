@@ -33,14 +33,14 @@ metadata: {name: linux, labels: {team: web}, annotations: {acme.example/owner: w
 spec:
   connectionRef: {name: acme}
   runnerGroup: default
-  labels: [linux, x64]
+  runnerLabels: [linux, x64]
   scale:
     min: 0
     max: 10
     idle: 1
     schedules:
-    - {name: day, zone: Europe/Berlin, weekly: {days: [Monday], from: "07:00", to: "19:00"}, scale: {idle: 2}}
-    - {name: night, cron: {start: "0 20 * * *", duration: 8h}, scale: {max: 2}}
+    - {name: day, timeZone: Europe/Berlin, weekly: {days: [Monday], from: "07:00", to: "19:00"}, scale: {idle: 2}}
+    - {name: night, cron: {schedule: "0 20 * * *", duration: 8h}, scale: {max: 2}}
   deadlines: {startup: 5m, connect: 1m}
   update: {strategy: RollingUpdate, maxSurge: 25%, maxUnavailable: 1}
   template:

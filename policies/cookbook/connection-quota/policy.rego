@@ -14,7 +14,7 @@
 #   connections: {acme-oss: 10}
 package corral.scaling
 
-limit contains {"field": "max", "atMost": share, "hard": true, "reason": reason} if {
+limit contains {"field": "max", "atMost": share, "assignedJobs": "Wait", "reason": reason} if {
 	quota := object.get(data.parameters.connections, input.pool.connection, data.parameters.runners)
 	left := max([0, quota - input.usage.connection.granted])
 	share := min([left, max([input.usage.granted, ceil(left / 2)])])

@@ -13,7 +13,7 @@
 #   teams: {payments: 60, web: 20}
 package corral.scaling
 
-limit contains {"field": "max", "atMost": max([0, granted - of_others]), "hard": true, "reason": reason} if {
+limit contains {"field": "max", "atMost": max([0, granted - of_others]), "assignedJobs": "Wait", "reason": reason} if {
 	team := input.pool.labels.team
 	granted := object.get(data.parameters.teams, team, 0)
 	reason := sprintf("team %s has %d runners", [team, granted])

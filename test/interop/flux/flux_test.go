@@ -219,7 +219,7 @@ func pools(list ...string) string {
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n"
 	for _, item := range list {
 		name, maximum, _ := strings.Cut(item, ":")
-		text += fmt.Sprintf("pools: %q: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: %s\n\tlabels: [%[1]q]\n"+
+		text += fmt.Sprintf("pools: %q: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: %s\n\trunnerLabels: [%[1]q]\n"+
 			"\ttemplate: spec: containers: [{name: \"runner\", image: \"runner:1\"}]\n}\n", name, maximum)
 	}
 	return text

@@ -189,7 +189,7 @@ func (s *fixture) post() {
 	must(s.T, answer.Body.Close())
 }
 
-const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: declared: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: 2\n\tlabels: [\"declared\"]\n\ttemplate: spec: containers: [{name: \"runner\", image: \"runner:1\"}]\n}\n"
+const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: declared: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: 2\n\trunnerLabels: [\"declared\"]\n\ttemplate: spec: containers: [{name: \"runner\", image: \"runner:1\"}]\n}\n"
 
 // troubles are all that alerts tell of, by the namespace where they are.
 var troubles = map[string]trouble{

@@ -21,32 +21,32 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Prober finds out, by reading, what GitHub lacks of what a connection's pools use. With an error, not all of it is known.
-type Prober func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error)
+// Prober determines, with read requests, which features that a connection's pools use are missing on GitHub. With an error, the list is incomplete.
+type Prober func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error)
 
-// lacks returns what GitHub lacks, and what that was found out for; "" if a part isn't known, which is asked again with the next
+// missingFeatures returns the features that GitHub does not have, and what they were determined for; "" if some are unknown, which is asked again with the next
 // verification. What the status has needs no request: idle connections cost none.
-func (r *Reconciler) lacks(ctx context.Context, conn *v1alpha1.GitHubConnection, v verification) ([]v1alpha1.Lack, string) {
+func (r *Reconciler) missingFeatures(ctx context.Context, conn *v1alpha1.GitHubConnection, v verification) ([]v1alpha1.MissingFeature, string) {
 	const asked = 1 // to be raised with another question
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %q %q", asked, v.generation, v.hash, v.request, v.identity.ServerVersion))
 	about := hex.EncodeToString(sum[:16])
-	if conn.Status.Probed == about {
-		return conn.Status.Lacks, about
+	if conn.Status.FeaturesProbe == about {
+		return conn.Status.MissingFeatures, about
 	}
 	if !v.probed {
 		v.probed = true
-		if v.lacks, v.unknown = r.Probe(ctx, conn); v.unknown != nil {
-			kube.Warn(ctx, "What GitHub lacks isn't wholly known yet", "reason", v.unknown.Error())
+		if v.missing, v.unknown = r.Probe(ctx, conn); v.unknown != nil {
+			kube.Warn(ctx, "Some features of GitHub are still unknown", "reason", v.unknown.Error())
 		}
 		r.keep(client.ObjectKeyFromObject(conn), v)
 	}
 	if v.unknown != nil {
 		about = ""
 	}
-	return v.lacks, about
+	return v.missing, about
 }
 
-// question is one that GitHub is asked: it lacks what is meant if it answers that it isn't there, or not for these credentials.
+// question checks for one feature of GitHub. A 403 or 404 means that the feature is unavailable.
 type question struct {
 	of, follows string
 	ask         func(context.Context) error
@@ -54,7 +54,7 @@ type question struct {
 
 // NewProber returns a Prober that asks with the clients of pools: the tokens that it gets, and what it reads, serve them, too.
 func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest.Client]) Prober {
-	return func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.Lack, error) {
+	return func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error) {
 		key := Key(client.ObjectKeyFromObject(conn))
 		service, served := sets.Get(key)
 		gh, there := api.Get(key)
@@ -74,23 +74,23 @@ func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest
 
 func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *rest.Client) []question {
 	questions := []question{
-		{v1alpha1.LackRunnerReleases, "pools don't say when GitHub will refuse their runners' version", func(ctx context.Context) error {
+		{v1alpha1.FeatureRunnerReleases, "pools don't say when GitHub will refuse their runners' version", func(ctx context.Context) error {
 			_, err := gh.Releases(ctx)
 			return err
 		}},
-		{v1alpha1.LackRunnerGroups, "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it", func(ctx context.Context) error {
+		{v1alpha1.FeatureRunnerGroups, "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it", func(ctx context.Context) error {
 			_, err := gh.Groups(ctx) // without a request for a repository, which has but one
 			return err
 		}},
 	}
 	if gh.Target().Server { // github.com has scale sets
-		questions = append(questions, question{v1alpha1.LackScaleSets, "pools get jobs only with registration: REST", func(ctx context.Context) error {
+		questions = append(questions, question{v1alpha1.FeatureScaleSets, "pools get jobs only with registration: REST", func(ctx context.Context) error {
 			_, err := service.Find(ctx, github.DefaultRunnerGroupID, "corral") // there or not, it is looked for
 			return err
 		}})
 	}
 	if hook := conn.Spec.Webhook; hook != nil {
-		questions = append(questions, question{v1alpha1.LackDeliveries, "events that get lost aren't asked for again", func(ctx context.Context) error {
+		questions = append(questions, question{v1alpha1.FeatureDeliveries, "events that get lost aren't asked for again", func(ctx context.Context) error {
 			_, _, err := gh.Deliveries(ctx, hook.HookID, "")
 			return err
 		}})
@@ -98,23 +98,23 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 	return questions
 }
 
-// judge tells what is lacking from what isn't known: no answer, or one that says nothing about it, is an error, and what was known before stays.
-func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers []error) (lacks []v1alpha1.Lack, unknown error) {
+// judge returns the features that are missing. An answer that is neither a yes nor a no is an error, and what was known before stays.
+func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers []error) (missing []v1alpha1.MissingFeature, unknown error) {
 	for i, q := range questions {
 		switch err := answers[i]; {
 		case github.IsNotFound(err), github.IsForbidden(err):
-			lacks = append(lacks, v1alpha1.Lack{Name: q.of, Message: fmt.Sprintf("%s (%s)", q.follows, github.Summary(err))})
+			missing = append(missing, v1alpha1.MissingFeature{Name: q.of, Message: fmt.Sprintf("%s (%s)", q.follows, github.Summary(err))})
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-			if before := slices.IndexFunc(known.Lacks, func(l v1alpha1.Lack) bool { return l.Name == q.of }); before >= 0 {
-				lacks = append(lacks, known.Lacks[before])
+			if before := slices.IndexFunc(known.MissingFeatures, func(l v1alpha1.MissingFeature) bool { return l.Name == q.of }); before >= 0 {
+				missing = append(missing, known.MissingFeatures[before])
 			}
 		}
 	}
 	var major, minor int
 	if _, err := fmt.Sscanf(known.ServerVersion, "%d.%d", &major, &minor); err == nil && (major < 3 || major == 3 && minor < 21) {
-		lacks = append(lacks, v1alpha1.Lack{Name: v1alpha1.LackSeveralLabels, Message: fmt.Sprintf(
+		missing = append(missing, v1alpha1.MissingFeature{Name: v1alpha1.FeatureSeveralLabels, Message: fmt.Sprintf(
 			"scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version %s; 3.21 keeps all)", known.ServerVersion)})
 	}
-	return lacks, unknown
+	return missing, unknown
 }

@@ -15,23 +15,23 @@ import (
 const (
 	// maxTriggers is how many triggers of a pool are kept account of.
 	maxTriggers = 16
-	// maxSlack is how many events of a trigger count at once.
-	maxSlack = 1_000
-	// formatSlack is the first byte of what is written down.
-	formatSlack = 2
+	// maxBoosts is how many events of a trigger count at once.
+	maxBoosts = 1_000
+	// formatBoosts is the first byte of what is written down.
+	formatBoosts = 2
 )
 
-// Slack holds the events of a pool's slack triggers that count at present. It is not safe for concurrent use.
-type Slack struct {
+// Boosts holds the events of a pool's boosts that count at present. It is not safe for concurrent use.
+type Boosts struct {
 	until map[string]map[uint64]int64 // by trigger and delivery: Unix seconds
 }
 
-// NewSlack returns a Slack without events.
-func NewSlack() *Slack { return &Slack{until: map[string]map[uint64]int64{}} }
+// NewBoosts returns Boosts without events.
+func NewBoosts() *Boosts { return &Boosts{until: map[string]map[uint64]int64{}} }
 
 // Record enters an event of a trigger, which counts until a time; delivery tells it from others. It returns whether it is news
 // that counts.
-func (s *Slack) Record(trigger, delivery string, until, now time.Time) bool {
+func (s *Boosts) Record(trigger, delivery string, until, now time.Time) bool {
 	if !until.After(now) {
 		return false
 	}
@@ -46,7 +46,7 @@ func (s *Slack) Record(trigger, delivery string, until, now time.Time) bool {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(delivery)) // never fails
 	sum := h.Sum64()
-	if _, known := events[sum]; known || len(events) >= maxSlack {
+	if _, known := events[sum]; known || len(events) >= maxBoosts {
 		return false
 	}
 	events[sum] = until.Unix()
@@ -54,7 +54,7 @@ func (s *Slack) Record(trigger, delivery string, until, now time.Time) bool {
 }
 
 // Count returns how many events of a trigger count, and when the next of them ends to; the zero time if none does.
-func (s *Slack) Count(trigger string, now time.Time) (n int, next time.Time) {
+func (s *Boosts) Count(trigger string, now time.Time) (n int, next time.Time) {
 	for _, until := range s.until[trigger] {
 		if until <= now.Unix() {
 			continue
@@ -68,7 +68,7 @@ func (s *Slack) Count(trigger string, now time.Time) (n int, next time.Time) {
 }
 
 // Expire forgets events that count no more, and those of triggers that keep doesn't want. It returns whether there was one.
-func (s *Slack) Expire(keep func(trigger string) bool, now time.Time) bool {
+func (s *Boosts) Expire(keep func(trigger string) bool, now time.Time) bool {
 	changed := false
 	for name, events := range s.until {
 		for sum, until := range events {
@@ -85,8 +85,8 @@ func (s *Slack) Expire(keep func(trigger string) bool, now time.Time) bool {
 	return changed
 }
 
-// Merge adds what another Slack of the same pool knows.
-func (s *Slack) Merge(other *Slack) {
+// Merge adds what other Boosts of the same pool knows.
+func (s *Boosts) Merge(other *Boosts) {
 	for name, events := range other.until {
 		if s.until[name] == nil {
 			s.until[name] = map[uint64]int64{}
@@ -97,8 +97,8 @@ func (s *Slack) Merge(other *Slack) {
 
 // Encode writes it down: gzip of a byte for the format, and of each trigger the name and its deliveries with the second until
 // which they count.
-func (s *Slack) Encode() []byte {
-	text := []byte{formatSlack}
+func (s *Boosts) Encode() []byte {
+	text := []byte{formatBoosts}
 	text = binary.AppendUvarint(text, uint64(len(s.until)))
 	for _, name := range slices.Sorted(maps.Keys(s.until)) {
 		events := s.until[name]
@@ -112,27 +112,27 @@ func (s *Slack) Encode() []byte {
 	return pack(text)
 }
 
-// DecodeSlack reads what Encode has written.
-func DecodeSlack(data []byte) (*Slack, error) {
+// DecodeBoosts reads what Encode has written.
+func DecodeBoosts(data []byte) (*Boosts, error) {
 	text, err := unpack(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading slack: %w", err)
+		return nil, fmt.Errorf("reading boosts: %w", err)
 	}
-	s, r := NewSlack(), &reader{text: text}
-	if f := r.byte(); r.err == nil && f != formatSlack {
-		return nil, fmt.Errorf("reading slack: format %d is none that is known", f)
+	s, r := NewBoosts(), &reader{text: text}
+	if f := r.byte(); r.err == nil && f != formatBoosts {
+		return nil, fmt.Errorf("reading boosts: format %d is none that is known", f)
 	}
 	triggers := r.number(maxTriggers)
 	for i := uint64(0); i < triggers && r.err == nil; i++ {
 		name, events := r.string(maxName), map[uint64]int64{}
-		n := r.number(maxSlack)
+		n := r.number(maxBoosts)
 		for k := uint64(0); k < n && r.err == nil; k++ {
 			events[r.number(1<<64-1)] = int64(r.number(1 << 40)) //nolint:gosec // it is bounded
 		}
 		s.until[name] = events
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("reading slack: %w", r.err)
+		return nil, fmt.Errorf("reading boosts: %w", r.err)
 	}
 	return s, nil
 }

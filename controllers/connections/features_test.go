@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// probe asks a simulated GitHub what it lacks, and tells by which requests.
+// probe asks a simulated GitHub for its features, and returns the requests.
 func probe(t *testing.T, path string, hook *v1alpha1.ConnectionWebhook, options githubsim.Options, faults ...githubsim.Fault) (map[string]string, map[githubsim.Endpoint]int, error) {
 	t.Helper()
 	sim, err := githubsim.Start(options)
@@ -49,14 +49,14 @@ func probe(t *testing.T, path string, hook *v1alpha1.ConnectionWebhook, options 
 	}
 	network := github.Options{Timeout: 5 * time.Second}
 	found, unknown := NewProber(scaleset.NewClients(known, network), rest.NewClients(known, network))(t.Context(), conn)
-	lacks := map[string]string{}
-	for _, lack := range found {
-		lacks[lack.Name] = lack.Message
+	missing := map[string]string{}
+	for _, feature := range found {
+		missing[feature.Name] = feature.Message
 	}
-	return lacks, sim.Report().Requests, unknown
+	return missing, sim.Report().Requests, unknown
 }
 
-func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
+func TestMissingFeaturesAreFoundUnlessGitHubDoesNotAnswer(t *testing.T) {
 	const (
 		noReleases   = "pools don't say when GitHub will refuse their runners' version (listing the releases of the runner: GitHub answered 404: Not Found)"
 		noService    = "pools get jobs only with registration: REST (looking for scale set \"corral\": GitHub answered 404)"
@@ -71,46 +71,46 @@ func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
 		hook    *v1alpha1.ConnectionWebhook
 		options githubsim.Options
 		fault   githubsim.Fault
-		lacks   map[string]string
+		missing map[string]string
 		unknown string
 	}{
 		"nothing":                  {options: githubsim.Options{Releases: releases}},
-		"an Enterprise Server":     {options: githubsim.Options{Mode: githubsim.Acquire}, lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}},
+		"an Enterprise Server":     {options: githubsim.Options{Mode: githubsim.Acquire}, missing: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}},
 		"a repository has no list": {path: "acme/app", options: githubsim.Options{Releases: releases}},
-		"before several labels":    {options: githubsim.Options{Releases: releases, ServerVersion: "3.20.4"}, lacks: map[string]string{v1alpha1.LackSeveralLabels: oneLabel}},
+		"before several labels":    {options: githubsim.Options{Releases: releases, ServerVersion: "3.20.4"}, missing: map[string]string{v1alpha1.FeatureSeveralLabels: oneLabel}},
 		"with several labels":      {options: githubsim.Options{Releases: releases, ServerVersion: "3.21.0"}},
 		"a version of other form":  {options: githubsim.Options{Releases: releases, ServerVersion: "nightly"}},
-		"before scale sets":        {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 404}, lacks: map[string]string{v1alpha1.LackScaleSets: noService}},
+		"before scale sets":        {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 404}, missing: map[string]string{v1alpha1.FeatureScaleSets: noService}},
 		"the service is away":      {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503}, unknown: `looking for scale set "corral": GitHub answered 503`},
 		"the service doesn't answer": {options: githubsim.Options{}, fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Hang: true},
-			lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}, unknown: `looking for scale set "corral": no answer in time`},
+			missing: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}, unknown: `looking for scale set "corral": no answer in time`},
 		// GitHub's replicas refuse a token that is seconds old.
 		"the exchange is refused":   {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerRegistration, Status: 404}, unknown: `looking for scale set "corral": GitHub answered 404`},
-		"releases aren't shown":     {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 404, Body: `{"message":"Not Found"}`}, lacks: map[string]string{v1alpha1.LackRunnerReleases: noReleases}},
+		"releases aren't shown":     {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 404, Body: `{"message":"Not Found"}`}, missing: map[string]string{v1alpha1.FeatureRunnerReleases: noReleases}},
 		"releases aren't answered":  {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointReleases, Status: 502}, unknown: "listing the releases of the runner: GitHub answered 502"},
-		"a limit isn't a lack":      {options: githubsim.Options{Releases: releases}, fault: githubsim.SecondaryLimit(githubsim.EndpointReleases, time.Minute), unknown: "listing the releases of the runner: GitHub answered 403: You have exceeded a secondary rate limit. Please wait a few minutes before you try again."},
-		"groups aren't shown":       {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 403}, lacks: map[string]string{v1alpha1.LackRunnerGroups: noGroups}},
+		"a limit":                   {options: githubsim.Options{Releases: releases}, fault: githubsim.SecondaryLimit(githubsim.EndpointReleases, time.Minute), unknown: "listing the releases of the runner: GitHub answered 403: You have exceeded a secondary rate limit. Please wait a few minutes before you try again."},
+		"groups aren't shown":       {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 403}, missing: map[string]string{v1alpha1.FeatureRunnerGroups: noGroups}},
 		"groups that make no sense": {options: githubsim.Options{Releases: releases}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRunnerGroups, Status: 422}, unknown: "listing runner groups: GitHub answered 422"},
-		"a webhook without an id":   {hook: hook(0), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.LackDeliveries: noDeliveries + "(asking as an App: the connection has no App's credentials)"}},
-		"a token without the right": {hook: hook(1), options: githubsim.Options{Releases: releases}, lacks: map[string]string{v1alpha1.LackDeliveries: noDeliveries + "(listing deliveries: GitHub answered 403: You must have the manage_runners or admin scope of the orgs to do this.)"}},
-		"an enterprise's webhook": {path: "enterprises/big", hook: hook(1), options: githubsim.Options{Releases: releases}, lacks: map[string]string{
-			v1alpha1.LackDeliveries: noDeliveries + "(listing deliveries: GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's)"}},
+		"a webhook without an id":   {hook: hook(0), options: githubsim.Options{Releases: releases}, missing: map[string]string{v1alpha1.FeatureDeliveries: noDeliveries + "(asking as an App: the connection has no App's credentials)"}},
+		"a token without the right": {hook: hook(1), options: githubsim.Options{Releases: releases}, missing: map[string]string{v1alpha1.FeatureDeliveries: noDeliveries + "(listing deliveries: GitHub answered 403: You must have the manage_runners or admin scope of the orgs to do this.)"}},
+		"an enterprise's webhook": {path: "enterprises/big", hook: hook(1), options: githubsim.Options{Releases: releases}, missing: map[string]string{
+			v1alpha1.FeatureDeliveries: noDeliveries + "(listing deliveries: GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if tc.path == "" {
 				tc.path = "acme"
 			}
-			if tc.lacks == nil {
-				tc.lacks = map[string]string{}
+			if tc.missing == nil {
+				tc.missing = map[string]string{}
 			}
 			var faults []githubsim.Fault
 			if tc.fault.Endpoint != "" {
 				faults = append(faults, tc.fault)
 			}
-			lacks, _, unknown := probe(t, tc.path, tc.hook, tc.options, faults...)
-			if diff := cmp.Diff(tc.lacks, lacks); diff != "" {
-				t.Errorf("lacks: -want +got:\n%s", diff)
+			missing, _, unknown := probe(t, tc.path, tc.hook, tc.options, faults...)
+			if diff := cmp.Diff(tc.missing, missing); diff != "" {
+				t.Errorf("missing: -want +got:\n%s", diff)
 			}
 			said := ""
 			if unknown != nil {
@@ -125,10 +125,10 @@ func TestWhatAServerLacksIsFoundAndWhatDoesNotAnswerIsNotClaimed(t *testing.T) {
 
 // One question that isn't answered takes nothing back that another look found.
 func TestWhatWasLackingStaysUntilGitHubAnswers(t *testing.T) {
-	known := v1alpha1.GitHubConnectionStatus{Lacks: []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}, {Name: v1alpha1.LackDeliveries}}}
-	questions := []question{{of: v1alpha1.LackRunnerReleases}, {of: v1alpha1.LackRunnerGroups}}
-	lacks, unknown := judge(known, questions, []error{errors.New("502"), errors.New("502")})
-	if diff := cmp.Diff([]v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "before"}}, lacks); diff != "" || unknown == nil {
+	known := v1alpha1.GitHubConnectionStatus{MissingFeatures: []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "before"}, {Name: v1alpha1.FeatureDeliveries}}}
+	questions := []question{{of: v1alpha1.FeatureRunnerReleases}, {of: v1alpha1.FeatureRunnerGroups}}
+	missing, unknown := judge(known, questions, []error{errors.New("502"), errors.New("502")})
+	if diff := cmp.Diff([]v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "before"}}, missing); diff != "" || unknown == nil {
 		t.Errorf("%v: -want +got:\n%s", unknown, diff)
 	}
 }
@@ -148,21 +148,21 @@ func TestAProbeCostsAFewReads(t *testing.T) {
 
 func TestWhatIsLackingIsToldAndKeepsNoConnectionFromBeingReady(t *testing.T) {
 	s := newStage(t)
-	s.lacks = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}, {Name: v1alpha1.LackScaleSets, Message: "thus"}}
+	s.missing = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}, {Name: v1alpha1.FeatureScaleSets, Message: "thus"}}
 	conn, _ := s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 	want := "connected to organization https://github.com/acme as octocat; without RunnerReleases: so; without ScaleSets: thus"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
 		t.Errorf("%q; want %q", message, want)
 	}
-	if diff := cmp.Diff(s.lacks, conn.Status.Lacks); diff != "" || s.token() != "one" {
+	if diff := cmp.Diff(s.missing, conn.Status.MissingFeatures); diff != "" || s.token() != "one" {
 		t.Errorf("serving %q; -want +got:\n%s", s.token(), diff)
 	}
 }
 
 func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 	s := newStage(t)
-	s.lacks = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}}
+	s.missing = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}}
 	s.reconcile()
 	for _, tc := range []struct {
 		name   string
@@ -203,7 +203,7 @@ func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 		if n := s.probes - before; n != tc.probes {
 			t.Errorf("%s: asked %d times; want %d", tc.name, n, tc.probes)
 		}
-		if len(conn.Status.Lacks) != 1 || conn.Status.Probed == "" {
+		if len(conn.Status.MissingFeatures) != 1 || conn.Status.FeaturesProbe == "" {
 			t.Errorf("%s: %+v", tc.name, conn.Status)
 		}
 	}
@@ -211,17 +211,17 @@ func TestWhatIsLackingIsAskedOnceForWhatItIsAbout(t *testing.T) {
 
 func TestWhatIsNotKnownIsAskedAgainWithTheNextVerification(t *testing.T) {
 	s := newStage(t)
-	s.lacks, s.unknown = []v1alpha1.Lack{{Name: v1alpha1.LackRunnerReleases, Message: "so"}}, errors.New("502")
+	s.missing, s.unknown = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "so"}}, errors.New("502")
 	for range 3 {
 		conn, _ := s.reconcile()
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
-		if s.probes != 1 || len(conn.Status.Lacks) != 1 || conn.Status.Probed != "" {
+		if s.probes != 1 || len(conn.Status.MissingFeatures) != 1 || conn.Status.FeaturesProbe != "" {
 			t.Fatalf("asked %d times, %+v", s.probes, conn.Status)
 		}
 		s.now = s.now.Add(time.Minute)
 	}
-	s.unknown, s.lacks, s.now = nil, nil, s.now.Add(2*verifyInterval)
-	if conn, _ := s.reconcile(); s.probes != 2 || len(conn.Status.Lacks) != 0 || conn.Status.Probed == "" {
+	s.unknown, s.missing, s.now = nil, nil, s.now.Add(2*verifyInterval)
+	if conn, _ := s.reconcile(); s.probes != 2 || len(conn.Status.MissingFeatures) != 0 || conn.Status.FeaturesProbe == "" {
 		t.Errorf("asked %d times, %+v", s.probes, conn.Status)
 	}
 }
