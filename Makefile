@@ -48,7 +48,7 @@ test: export GOGC := 400
 lint: export GOGC := 200
 
 # Packages whose values many goroutines share.
-SHARED := ./internal/turns ./internal/fairqueue ./internal/github/... ./internal/quota ./internal/share ./internal/webhook ./internal/worker ./controllers/jobs ./controllers/policies ./controllers/runners ./controllers/webhooks
+SHARED := ./internal/turns ./internal/github/... ./internal/quota ./internal/share ./internal/webhook ./internal/worker ./controllers/jobs ./controllers/policies ./controllers/runners ./controllers/webhooks
 
 # These take the longest and wait much: they come first, and others beside them.
 LONG := ./test/abuse ./test/suite ./test/chaos

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/corral-dev/corral/internal/fairqueue"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 const (
@@ -41,8 +41,8 @@ type worker struct {
 type reconcileKey = func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error)
 
 func newWorker(name string, concurrent int, f reconcileKey) *worker {
-	options := fairqueue.Options{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: newLimiter()}
-	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: fairqueue.New(options)}
+	options := turns.QueueOptions{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: newLimiter()}
+	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
 // tenant has the keys of a namespace take turns with those of others.
