@@ -226,7 +226,7 @@ func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, polle
 		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: s.now,
 		Watches: mgr.watches,
 		Claims:  runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
-	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
+	}).SetupWithManager(mgr, o.Others, &s.sessions.Events, &tracker.Events, &poller.Events)
 }
 
 // addPolicies adds the controllers of both kinds of policies, which share the children that evaluate them.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/turns"
 )
 
@@ -35,7 +36,7 @@ type worker struct {
 	name       string
 	concurrent int
 	reconcile  reconcileKey
-	queue      queue
+	queue      kube.Queue
 }
 
 type reconcileKey = func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error)
@@ -69,7 +70,7 @@ func (w *worker) run(ctx context.Context) error {
 			}
 			return log.WithValues("namespace", req.Namespace, "name", req.Name)
 		},
-		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue { return w.queue },
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) kube.Queue { return w.queue },
 	})
 	if err != nil {
 		return fmt.Errorf("making controller %s: %w", w.name, err)

@@ -13,14 +13,12 @@ import (
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/turns"
 )
@@ -32,12 +30,13 @@ const maxFailures = 100
 // neither does it twice nor asks for it. Lost with the process: the results of runners that their pools
 // have not taken yet. All else costs a few requests to find out again.
 type Memory struct {
+	wakes kube.EventSource // wakes a runner's controller
+
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
-	queue    queue // of the Runners' controller; nil until it runs
-	starting int   // runners that wait for nothing but their pods
+	starting int // runners that wait for nothing but their pods
 	claims   claimNotes
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
 	ends     singleflight.Group            // of Runners, by UID
@@ -53,9 +52,6 @@ func NewMemory() *Memory {
 		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), beside: turns.New(recordBeside),
 	}
 }
-
-// queue is a controller's work queue.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 const (
 	// SuspectInterval is the least time between two looks at one runner's registration.
@@ -193,8 +189,8 @@ func (m *Memory) locked(key types.NamespacedName, uid types.UID) *runnerMemory {
 // outside returns the memory of a runner for somebody else than its worker, which is woken if
 // there was none: it drops that of a runner that is gone.
 func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory {
-	if known := m.runners[key]; (known == nil || known.uid != uid) && m.queue != nil {
-		m.queue.Add(reconcile.Request{NamespacedName: key})
+	if known := m.runners[key]; known == nil || known.uid != uid {
+		m.wakes.Wake(key)
 	}
 	return m.locked(key, uid)
 }
@@ -401,9 +397,7 @@ func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time
 	}
 	s.at, s.open, s.wasOnline = now, true, s.wasOnline || wasOnline
 	m.suspects[key] = s
-	if m.queue != nil {
-		m.queue.Add(reconcile.Request{NamespacedName: key})
-	}
+	m.wakes.Wake(key)
 	return true
 }
 
@@ -445,25 +439,6 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	}
 	m.suspects[key] = now
 	return before
-}
-
-// source wakes the controller of a suspected runner.
-func (m *Memory) source() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.queue = q
-		return nil
-	})
-}
-
-// lookIn wakes a runner's controller after a time.
-func (m *Memory) lookIn(key types.NamespacedName, after time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.queue != nil {
-		m.queue.AddAfter(reconcile.Request{NamespacedName: key}, after)
-	}
 }
 
 // completion returns what is known of the end of a runner's job.
