@@ -28,12 +28,8 @@ build: ## Build bin/corral and bin/corral-demo.
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: image
-image: ## The controller's image without a container engine: dist/corral.tar, dist/image, its bill of materials. PLATFORMS, IMAGE, PUSH for more.
-	$(GO) -C hack/image run . -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
-
-.PHONY: sbom
-sbom: ## The bill of materials alone: dist/corral-OS-ARCH.cdx.json, CycloneDX.
-	$(GO) -C hack/image run . -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') -only sbom
+image: ## The controller's image without a container engine: dist/corral.tar, dist/image, and its bill of materials (CycloneDX). PLATFORMS, IMAGE, PUSH for more.
+	$(GO) run ./hack/image -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
 
 .PHONY: demo
 demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
