@@ -50,9 +50,10 @@ func main() {
 	for text := range strings.SplitSeq(*platforms, ",") {
 		platform := must(v1.ParsePlatform(text))
 		binary := filepath.Join(*out, "corral-"+platform.OS+"-"+platform.Architecture)
-		execute([]string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
+		goCommand([]string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
 			"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w -X main.version="+*version, "-o", binary, "./cmd/corral")
-		execute(nil, "tool", "-modfile=hack/tools/go.mod", "cyclonedx-gomod", "bin", "-json", "-licenses", "-std", "-noserial", "-version", *version, "-output", binary+".cdx.json", binary)
+		goCommand([]string{"GOPRIVATE=github.com/corral-dev", "GOVCS=*:off"}, // nobody is asked about this module itself
+			"tool", "-modfile=hack/tools/go.mod", "cyclonedx-gomod", "bin", "-json", "-licenses", "-std", "-noserial", "-version", *version, "-output", binary+".cdx.json", binary)
 		image := pack(platform, binary)
 		images = append(images, image)
 		boms = append(boms, bom(image, binary+".cdx.json"))
@@ -112,29 +113,26 @@ func bom(image v1.Image, file string) v1.Image {
 	return mutate.Subject(artifact, *must(partial.Descriptor(image))).(v1.Image)
 }
 
-// publish writes corral.tar for the first platform and an OCI layout for all, and pushes them if a reference was given.
+// publish writes corral.tar for the first platform and an OCI layout for all, and pushes them if there is a reference to push to.
 func publish(index v1.ImageIndex, images, boms []v1.Image) {
 	check(tarball.WriteToFile(filepath.Join(*out, "corral.tar"), must(name.NewTag(*tag)), images[0]))
 	check(os.RemoveAll(filepath.Join(*out, "image")))
 	folder := must(layout.Write(filepath.Join(*out, "image"), empty.Index))
 	check(folder.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *tag})))
+	to := must(name.ParseReference(cmp.Or(*push, *tag)))
+	if *push != "" {
+		check(remote.WriteIndex(to, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
+	}
 	for _, b := range boms {
 		check(folder.AppendImage(b))
+		if *push != "" {
+			check(remote.Write(to.Context().Digest(must(b.Digest()).String()), b, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
+		}
 	}
-	log.Printf("wrote %s: %s %s", *out, *tag, must(index.Digest()))
-	if *push == "" {
-		return
-	}
-	to := must(name.ParseReference(*push))
-	check(remote.WriteIndex(to, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
-	for _, b := range boms {
-		check(remote.Write(to.Context().Digest(must(b.Digest()).String()), b, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
-	}
-	log.Printf("pushed %s@%s", to.Context(), must(index.Digest()))
+	log.Printf("wrote %s: %s@%s", *out, to, must(index.Digest()))
 }
 
-// execute runs the go command.
-func execute(env []string, args ...string) {
+func goCommand(env []string, args ...string) {
 	c := exec.Command("go", args...)
 	c.Env, c.Stderr = append(os.Environ(), env...), os.Stderr
 	check(c.Run())
