@@ -42,7 +42,7 @@ type worker struct {
 type reconcileKey = func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error)
 
 func newWorker(name string, concurrent int, f reconcileKey) *worker {
-	options := turns.QueueOptions{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: newLimiter()}
+	options := turns.QueueOptions{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)}
 	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
@@ -51,10 +51,6 @@ func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, 
 
 // add has a key reconciled, once the worker runs.
 func (w *worker) add(key types.NamespacedName) { w.queue.Add(reconcile.Request{NamespacedName: key}) }
-
-func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
-}
 
 // run reconciles what is added until ctx ends.
 func (w *worker) run(ctx context.Context) error {
