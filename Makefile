@@ -13,10 +13,6 @@ SEEDS   ?= 1-20
 MINUTES ?= 30
 T       ?= .
 FUZZTIME ?= 60s
-RACE_PARTS ?= 40
-# What rotates goes by the commit, so that it can be run again.
-COMMIT  := $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
-THIRD   := $$((16\#$(COMMIT) % 3))/3
 IMAGE   ?= corral:dev
 
 export CGO_ENABLED ?= 0
@@ -32,12 +28,8 @@ build: ## Build bin/corral and bin/corral-demo.
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: image
-image: ## The controller's image without a container engine: dist/corral.tar, dist/image, its bill of materials. PLATFORMS, IMAGE, PUSH for more.
-	$(GO) -C hack/image run . -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
-
-.PHONY: sbom
-sbom: ## The bill of materials alone: dist/corral-OS-ARCH.cdx.json, CycloneDX.
-	$(GO) -C hack/image run . -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') -only sbom
+image: ## The controller's image without a container engine: dist/corral.tar, dist/image, and its bill of materials (CycloneDX). PLATFORMS, IMAGE, PUSH for more.
+	$(GO) run ./hack/image -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
 
 .PHONY: demo
 demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
@@ -51,14 +43,23 @@ bench: build ## Measure latency, requests, CPU and memory on this machine; docs/
 test: export GOGC := 400
 lint: export GOGC := 200
 
+# Packages whose values many goroutines share.
+SHARED := ./internal/turns ./internal/github/... ./internal/quota ./internal/share ./internal/webhook ./internal/worker ./controllers/jobs ./controllers/policies ./controllers/runners ./controllers/webhooks
+
 # These take the longest and wait much: they come first, and others beside them.
 LONG := ./test/abuse ./test/suite ./test/chaos
 
 # Four packages are tested at once: each has one CPU for Go code (-cpu 1), controllers and their children have all.
 .PHONY: test
-test: ## All tests that need no hardware, the real API server included; of storms one seed, of seeded cases a third: the commit's hash picks them.
+test: ## All tests that need no hardware, the real API server included, with one storm. The same tests for every commit.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CORRAL_CHAOS_SEEDS="$${CORRAL_CHAOS_SEEDS:-$$((16#$(COMMIT) % 20 + 1))}" CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
+
+.PHONY: nightly
+nightly: ## What .ci/run leaves out, in some hours: more mutations and reviews, all storms, two replicas, everything under the race detector, interop, mutants.
+	CORRAL_MUTATIONS=2000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses' ./internal/compile ./test/suite
+	CORRAL_REVIEWS=300 $(GO) test -count=1 -timeout 60m ./test/review
+	$(MAKE) chaos failover test-race interop mutants
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
@@ -109,20 +110,13 @@ interop-prometheus: ## Prometheus's engine alone: alerts and dashboard, over ten
 	CORRAL_INTEROP=1 $(GO) test -count=1 -timeout 40m -v ./test/interop/prometheus
 
 .PHONY: test-race
-test-race: ## All tests under the race detector (needs a C compiler).
+test-race: ## All tests under the race detector (needs a C compiler). RACED for some packages only.
 	$(GO) run ./sim/localcluster/cmd/assets
-	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m $(or $(RACED),./...)
 
-# internal/cli and internal/archtest are left to test-race: they cost CPU and share little between goroutines.
-.PHONY: test-race-part
-test-race-part: ## One of RACE_PARTS (40) parts of the packages under the race detector; the commit's hash picks it. Skipped without a C compiler.
-	@command -v "$${CC:-gcc}" >/dev/null || { echo 'No C compiler: no package is raced.'; exit 0; }; \
-	part=$$((16#$(COMMIT) % $(RACE_PARTS))); \
-	packages=$$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./internal/... ./controllers/... ./sim/githubsim/... | \
-	  awk -v part=$$part 'NF && !/internal\/(cli|archtest)$$/ && n++ % $(RACE_PARTS) == part'); \
-	echo "Racing part $$part of $(RACE_PARTS):" $$packages; \
-	$(GO) run ./sim/localcluster/cmd/assets; \
-	CGO_ENABLED=1 CORRAL_PART="$${CORRAL_PART-$(THIRD)}" $(GO) test -race -vet=off -timeout 20m $$packages
+.PHONY: test-race-shared
+test-race-shared: ## The packages whose values many goroutines share, under the race detector. Skipped without a C compiler.
+	@if command -v "$${CC:-gcc}" >/dev/null; then $(MAKE) test-race RACED='$(SHARED)'; else echo 'There is no C compiler, so the race detector cannot run.'; fi
 
 .PHONY: e2e
 e2e: build ## Jobs on a real kubelet, containerd, runc and Docker; skipped with a word where that can't be, or failed with E2E=required.

@@ -31,7 +31,6 @@ import (
 	"github.com/corral-dev/corral/controllers/sources"
 	"github.com/corral-dev/corral/controllers/webhooks"
 	"github.com/corral-dev/corral/internal/clock"
-	"github.com/corral-dev/corral/internal/fairqueue"
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
@@ -41,13 +40,14 @@ import (
 	"github.com/corral-dev/corral/internal/metricsource"
 	"github.com/corral-dev/corral/internal/notify"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/turns"
 	"github.com/corral-dev/corral/internal/webhook"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
 // Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
 func Collectors() []prometheus.Collector {
-	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), fairqueue.Collectors(), webhooks.Collectors(), notify.Collectors(), []prometheus.Collector{clock.Offsets})
+	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), turns.Collectors(), webhooks.Collectors(), notify.Collectors(), []prometheus.Collector{clock.Offsets})
 }
 
 // Options of the controllers.
@@ -226,7 +226,7 @@ func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, polle
 		Policies: s.engine, Access: s.access, REST: s.rest, Versions: s.versions, Cluster: o.Cluster, Zone: o.Zone, Now: s.now,
 		Watches: mgr.watches,
 		Claims:  runners.Claims{Client: mgr.GetClient(), Live: s.live, Memory: s.memory},
-	}).SetupWithManager(mgr, o.Others, s.sessions.Events(), tracker.Events(), poller.Events())
+	}).SetupWithManager(mgr, o.Others, &s.sessions.Events, &tracker.Events, &poller.Events)
 }
 
 // addPolicies adds the controllers of both kinds of policies, which share the children that evaluate them.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // sharer is a pool under a ceiling, as GitHub and the controller treat it.
@@ -95,7 +94,7 @@ func (f *fleet) run(random *rand.Rand, steps int) {
 }
 
 func TestGrantsNeverExceedACeiling(t *testing.T) {
-	for seed := range part.Of(60) {
+	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		share := []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome}[seed%2]
 		demands := make([]int32, 1+random.IntN(7))

@@ -54,7 +54,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return gh, true }})
 	ctx, stop := context.WithCancel(t.Context())
 	wakes := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.tracker.Events().Start(ctx, wakes); err != nil {
+	if err := x.tracker.Events.Start(ctx, wakes); err != nil {
 		t.Fatal(err)
 	}
 	limit := time.AfterFunc(2*time.Minute, wakes.ShutDown)

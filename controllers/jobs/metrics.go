@@ -26,6 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/meter"
 )
 
@@ -107,7 +108,8 @@ type PollerConfig struct {
 // Poller looks at the metrics of pools, each in its interval. It is a manager.Runnable of the leader's.
 type Poller struct {
 	PollerConfig
-	eventSource
+	// Events wakes pools when their demand changes.
+	Events kube.EventSource
 
 	kick chan struct{}
 
@@ -210,7 +212,7 @@ func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 		q.due = now.Add(time.Duration(p.Random() * float64(min(pollSpread, q.interval))))
 	}
 	if !slices.Equal(before, t.probes) {
-		p.send(key, 0)
+		p.Events.Wake(key)
 		p.poke()
 	}
 }
@@ -440,7 +442,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 		t.actual = f.actual
 	}
 	if changed {
-		p.send(t.key, 0)
+		p.Events.Wake(t.key)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // answers is what all that a Poller asks answers, and how often it was asked.
@@ -164,11 +165,11 @@ type round struct {
 
 // wakes counts whom a Poller wakes. It is a queue of which only Add is used.
 type wakes struct {
-	queue
+	kube.Queue
 	add func(types.NamespacedName)
 }
 
-func (w wakes) AddAfter(r reconcile.Request, _ time.Duration) { w.add(r.NamespacedName) }
+func (w wakes) Add(r reconcile.Request) { w.add(r.NamespacedName) }
 
 func newRound(t *testing.T, objects ...client.Object) *round {
 	t.Helper()
@@ -186,7 +187,9 @@ func newRound(t *testing.T, objects ...client.Object) *round {
 		ScaleSets:  func(types.NamespacedName) (SetFinder, bool) { return x, x.ready.Load() },
 		Prometheus: x, External: x, Now: time.Now, Random: func() float64 { return 0.5 },
 	})
-	x.poller.queues = append(x.poller.queues, wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }})
+	if err := x.poller.Events.Start(t.Context(), wakes{add: func(key types.NamespacedName) { x.woken[key.Name]++ }}); err != nil {
+		t.Fatal(err)
+	}
 	for _, o := range objects {
 		if p, ok := o.(*v1alpha1.RunnerPool); ok {
 			x.meet(p.Name)

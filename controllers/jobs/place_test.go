@@ -228,7 +228,7 @@ func (x *place) lead() {
 	x.stop, x.done = stop, make(chan error, 1)
 	x.tracker = NewJobTracker(Config{Client: x.api, Now: time.Now, GitHub: func(types.NamespacedName) (GitHub, bool) { return x.gh, true }, Record: x.record, Meter: NewJobMeter(MeterOptions{})})
 	x.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	if err := x.tracker.Events().Start(ctx, x.queue); err != nil {
+	if err := x.tracker.Events.Start(ctx, x.queue); err != nil {
 		x.t.Fatal(err)
 	}
 	go func() { x.done <- x.tracker.Start(ctx) }()

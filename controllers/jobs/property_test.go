@@ -19,7 +19,6 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/reservation"
 	"github.com/corral-dev/corral/internal/webhook"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // life is what truly happened to a job.
@@ -102,7 +101,7 @@ func lists(all []life) map[string][]rest.Job {
 // Any order, duplication and loss of deliveries, with processes that end in good order or are killed between them, ends after one look
 // at GitHub's lists in exactly the true reservations. Meanwhile no pool's count is below the jobs that are known to wait for it.
 func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
-	for seed := range part.Of(6) {
+	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 11))

@@ -70,7 +70,7 @@ func (s *space) wake(p *pool, now time.Time) {
 	if p.woken = p.woken.Add(wakeInterval); p.woken.Before(now) {
 		p.woken = now
 	}
-	s.tracker.send(p.key, p.woken.Sub(now))
+	s.tracker.Events.WakeAfter(p.key, p.woken.Sub(now))
 }
 
 // noteChanged notes that a pool's jobs have to be written down.

@@ -22,6 +22,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/share"
 )
 
@@ -62,7 +63,8 @@ type Config struct {
 // manager.Runnable of the leader's; until that runs, it takes no events.
 type JobTracker struct {
 	Config
-	eventSource
+	// Events wakes pools when their demand changes.
+	Events kube.EventSource
 
 	writer  string // names this process
 	workers workers

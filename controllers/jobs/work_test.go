@@ -93,7 +93,7 @@ func (k *JobTracker) counted(do func()) (n counted) {
 
 // isUnlocked reports whether no lock is held, except for the turn of a large comparison: only events for the namespace's own pools wait for that.
 func (k *JobTracker) isUnlocked() bool {
-	locks := []*sync.Mutex{&k.mu, &k.eventSource.mu}
+	locks := []*sync.Mutex{&k.mu}
 	k.placing.Range(func(_, lock any) bool {
 		locks = append(locks, lock.(*sync.Mutex))
 		return true

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/corral-dev/corral/internal/fairqueue"
+	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 const (
@@ -35,14 +36,14 @@ type worker struct {
 	name       string
 	concurrent int
 	reconcile  reconcileKey
-	queue      queue
+	queue      kube.Queue
 }
 
 type reconcileKey = func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error)
 
 func newWorker(name string, concurrent int, f reconcileKey) *worker {
-	options := fairqueue.Options{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: newLimiter()}
-	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: fairqueue.New(options)}
+	options := turns.QueueOptions{Name: name, Classify: tenant, PerGroup: concurrent / 4, PerOwner: concurrent / 4, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)}
+	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
 // tenant has the keys of a namespace take turns with those of others.
@@ -50,10 +51,6 @@ func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, 
 
 // add has a key reconciled, once the worker runs.
 func (w *worker) add(key types.NamespacedName) { w.queue.Add(reconcile.Request{NamespacedName: key}) }
-
-func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
-}
 
 // run reconciles what is added until ctx ends.
 func (w *worker) run(ctx context.Context) error {
@@ -69,7 +66,7 @@ func (w *worker) run(ctx context.Context) error {
 			}
 			return log.WithValues("namespace", req.Namespace, "name", req.Name)
 		},
-		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue { return w.queue },
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) kube.Queue { return w.queue },
 	})
 	if err != nil {
 		return fmt.Errorf("making controller %s: %w", w.name, err)

@@ -17,12 +17,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -38,6 +36,10 @@ type Engine struct {
 
 	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
 	seeding seeding
+	// Pools wakes pools whose policies changed, or what others use of a ceiling that they share.
+	Pools kube.EventSource
+	// Policies wakes policies that bind more pools than before, or fewer, by kind.
+	Policies map[string]*kube.EventSource
 
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
@@ -48,8 +50,6 @@ type Engine struct {
 	passes passes
 	// listings are by namespace, for new pools.
 	listings map[string]*listing
-	queue    queue            // of the pools' controller; nil until it runs
-	queues   map[string]queue // of the policies' controllers that run, by kind
 
 	ledger ledger
 }
@@ -73,9 +73,6 @@ type loaded struct {
 	excesses int
 	retry    time.Time
 }
-
-// queue is a controller's work queue.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // poolsByNamespace are divided so that what a policy does takes a look at its own namespace's pools only, and at all for a
 // ClusterRunnerPolicy: the lock is everybody's.
@@ -148,7 +145,7 @@ type remembered[T any] struct {
 func NewEngine(now func() time.Time) *Engine {
 	return &Engine{
 		Now: now, loaded: map[string]loaded{}, sound: map[string]loaded{}, states: map[string]string{}, set: policy.NewSet(),
-		pools: poolsByNamespace{}, passes: newPasses(), listings: map[string]*listing{}, queues: map[string]queue{}, ledger: newLedger(),
+		pools: poolsByNamespace{}, passes: newPasses(), listings: map[string]*listing{}, Policies: map[string]*kube.EventSource{policy.KindRunnerPolicy: {}, policy.KindClusterRunnerPolicy: {}}, ledger: newLedger(),
 	}
 }
 
@@ -294,7 +291,7 @@ func (e *Engine) changed(before, now *policy.Policy) {
 		switch {
 		case known.waits:
 			known.waits = false
-			e.wake(key)
+			e.Pools.Wake(key)
 		case before != nil && before.Binds(known.facts) || now != nil && now.Binds(known.facts):
 			e.wakeChanged(key, known)
 		}
@@ -313,9 +310,7 @@ func (e *Engine) wakeChanged(key types.NamespacedName, known *pool) {
 			known.due = now
 		}
 	}
-	if e.queue != nil {
-		e.queue.AddAfter(reconcile.Request{NamespacedName: key}, known.due.Sub(now))
-	}
+	e.Pools.WakeAfter(key, known.due.Sub(now))
 }
 
 // Loaded returns the policy in force of a Ref; nil if there is none.
@@ -481,7 +476,7 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 	}
 	known.facts, known.set, known.bound = facts, set, bound
 	if set != e.set { // policies changed meanwhile, and that change may not have known these facts
-		e.wake(keyOf(facts))
+		e.Pools.Wake(keyOf(facts))
 	}
 	return before, same
 }
@@ -584,27 +579,6 @@ func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found 
 	return found
 }
 
-// Pools is an event source that wakes the controller of pools whose policies, or what
-// others use of a ceiling that they share, changed.
-func (e *Engine) Pools() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.queue = q
-		return nil
-	})
-}
-
-// Policies is an event source that wakes the controller of a kind of policies: of those that bind more pools now, or fewer.
-func (e *Engine) Policies(kind string) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.queues[kind] = q
-		return nil
-	})
-}
-
 // recount wakes the policies that bind a pool only now, or no more; nil if there was no pool, or is none.
 func (e *Engine) recount(before, now *policy.Bound) {
 	more := map[*policy.Policy]int{}
@@ -616,23 +590,7 @@ func (e *Engine) recount(before, now *policy.Bound) {
 	}
 	for p, n := range more {
 		if source := p.Source(); n != 0 {
-			e.wakePolicy(source.Kind, types.NamespacedName{Namespace: source.Namespace, Name: source.Name})
+			e.Policies[source.Kind].WakeAfter(types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, betweenChanges)
 		}
-	}
-}
-
-// wakePolicy has a policy looked at again.
-func (e *Engine) wakePolicy(kind string, key types.NamespacedName) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if q := e.queues[kind]; q != nil {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, betweenChanges)
-	}
-}
-
-// wake has a pool judged again; with the lock.
-func (e *Engine) wake(key types.NamespacedName) {
-	if e.queue != nil {
-		e.queue.Add(reconcile.Request{NamespacedName: key})
 	}
 }

@@ -22,10 +22,10 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
-	"github.com/corral-dev/corral/test/part"
 )
 
 func newEngine() *Engine { return NewEngine(func() time.Time { return time.Unix(1_800_000_000, 0) }) }
@@ -76,7 +76,7 @@ func TestGrantsNeverSumAboveACeiling(t *testing.T) {
 	}
 	for name, source := range sources {
 		t.Run(name, func(t *testing.T) {
-			for seed := range part.Of(40) {
+			for seed := range uint64(40) {
 				neverAbove(t, source, ceiling, rand.New(rand.NewPCG(seed, 1)))
 			}
 		})
@@ -172,11 +172,20 @@ func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
 }
 
 // queueOf gives an engine a queue of the pools that it wakes.
-func queueOf(t *testing.T, e *Engine) queue {
+func queueOf(t *testing.T, e *Engine) kube.Queue {
 	t.Helper()
-	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	t.Cleanup(e.queue.ShutDown)
-	return e.queue
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	return watch(t, &e.Pools, queue)
+}
+
+// watch has an event source wake a queue.
+func watch[Q kube.Queue](t *testing.T, s *kube.EventSource, q Q) Q {
+	t.Helper()
+	if err := s.Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	return q
 }
 
 // It was asked for when there was no time; the next time there is.
@@ -443,8 +452,7 @@ func (h slowRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte
 // Rules of one namespace that take long delay no other's pools.
 func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	e := newEngine()
-	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer e.queue.ShutDown()
+	queue := queueOf(t, e)
 	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "quiet", Name: "share", Library: &v1alpha1.PolicyLibrary{
 		Ceilings: []v1alpha1.Ceiling{{Name: "c", By: v1alpha1.CeilingNamespace, Max: 10, Share: v1alpha1.ShareFirstCome}},
 	}})
@@ -469,9 +477,9 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	for len(slow.asked) > 0 {
 		<-slow.asked
 	}
-	for e.queue.Len() > 0 {
-		key, _ := e.queue.Get()
-		e.queue.Done(key)
+	for queue.Len() > 0 {
+		key, _ := queue.Get()
+		queue.Done(key)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -479,7 +487,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	e.reconsider(e.ledger.enter(policy.ScalingInput{Pool: facts("greedy", "c", "acme", nil)}, policy.Needs{}, Grant{Granted: 1}))
 	<-slow.asked // and it isn't answered
 	grant("quiet", "a", 5)
-	if key, _ := e.queue.Get(); key.Namespace != "quiet" || key.Name != "b" {
+	if key, _ := queue.Get(); key.Namespace != "quiet" || key.Name != "b" {
 		t.Errorf("%s was woken", key)
 	}
 	end()
@@ -533,7 +541,7 @@ func TestWhatIsInForceNoMoreIsNotAskedOnceAnotherTookTooMuch(t *testing.T) {
 
 // waits notes what a queue is to wake, and how long it is to wait.
 type waits struct {
-	queue
+	kube.Queue
 	whom []string
 	of   []time.Duration
 }
@@ -548,7 +556,9 @@ func TestAPolicyIsWokenWhenItBindsMorePoolsOrFewer(t *testing.T) {
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "all", Modules: rule})
 	gpus := &metav1.LabelSelector{MatchLabels: map[string]string{"gpu": "yes"}}
 	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "gpu", Modules: rule, Selector: gpus})
-	e.queues[policy.KindRunnerPolicy], e.queues[policy.KindClusterRunnerPolicy] = woken, woken
+	for _, source := range e.Policies {
+		watch(t, source, woken)
+	}
 	plain, gpu := facts("ci", "linux", "acme", nil), facts("ci", "linux", "acme", map[string]string{"gpu": "yes"})
 	for _, step := range []struct {
 		name string
@@ -571,7 +581,7 @@ func TestAPolicyIsWokenWhenItBindsMorePoolsOrFewer(t *testing.T) {
 func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	e, woken := NewEngine(func() time.Time { return now }), &waits{}
-	e.queue = woken
+	watch(t, &e.Pools, woken)
 	e.For(facts("ci", "linux", "acme", nil))
 	for i, milliseconds := range []int64{0, 300, 300, 500, 3000, 999} { // after the one before
 		now = time.UnixMilli(now.UnixMilli() + milliseconds)
@@ -586,7 +596,7 @@ func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 // A policy changes while the policies of a new pool are looked for. The pool is woken, or it would keep the former ones.
 func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
 	e, woken := newEngine(), &added{}
-	e.queue = woken
+	watch(t, &e.Pools, woken)
 	former := betweenParts
 	t.Cleanup(func() { betweenParts = former })
 	betweenParts = func() {
@@ -601,7 +611,7 @@ func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
 
 // added is a queue that notes what is added.
 type added struct {
-	queue
+	kube.Queue
 	whom []string
 }
 

@@ -173,8 +173,6 @@ func (e *Engine) ask(ctx context.Context, key types.NamespacedName, known *entry
 	answer, before := a.Answer, known.answer
 	if answer.Scale != before.Scale || answer.AssignedJobs != before.AssignedJobs || len(answer.Failures) != len(before.Failures) ||
 		!equality.Semantic.DeepEqual(answer.Bounds, before.Bounds) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.wake(key)
+		e.Pools.Wake(key)
 	}
 }

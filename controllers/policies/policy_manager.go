@@ -29,7 +29,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Named(strings.ToLower(r.Kind)).
 		For(r.empty(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readers)).
-		WatchesRawSource(r.Engine.Policies(r.Kind)).
+		WatchesRawSource(r.Engine.Policies[r.Kind]).
 		WithOptions(kube.Fair(concurrent, tenant)).
 		Complete(r)
 }

@@ -61,7 +61,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if isDue := o.now.Sub(o.memory.health.undeleted.at) >= runners.EndRetry; isDue || len(ends)+len(o.health.failed) == 0 {
 		endErr = errors.Join(r.drain(ctx, o, d), r.endFailed(ctx, o))
 	}
-	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.sweepClaims(ctx, o))
+	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.Claims.Remove(ctx, o.pool, r.Reporter, o.cache.claims, o.cache.useless))
 }
 
 // create creates the runners that are missing.

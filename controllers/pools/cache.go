@@ -50,11 +50,6 @@ func (c poolCache) missed(last *v1alpha1.CacheMiss) {
 	}
 }
 
-// sweepClaims deletes the claims that are of no use.
-func (r *Reconciler) sweepClaims(ctx context.Context, o observation) error {
-	return r.Claims.Remove(ctx, o.pool, r.Reporter, o.cache.claims, o.cache.useless)
-}
-
 // checkClaims takes in no more than there are claims for, as long as a runner waits for one.
 func checkClaims(pool *v1alpha1.RunnerPool, list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	if pool.Spec.Cache == nil || pool.Spec.Cache.GetOnMissing() != v1alpha1.WaitForClaim {

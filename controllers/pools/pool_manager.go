@@ -39,7 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 		Watches(&v1alpha1.Runner{}, r.memory.ofRunners(), builder.WithPredicates(runnerChanged())).
 		Watches(&corev1.Pod{}, gathered(), builder.WithPredicates(runners.PodChanged())).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.poolsOf), builder.WithPredicates(connectionChanged())).
-		WatchesRawSource(r.Policies.Pools()).
+		WatchesRawSource(&r.Policies.Pools).
 		WithOptions(kube.Fair(concurrent, tenant))
 	for _, e := range events {
 		b = b.WatchesRawSource(e)

@@ -24,7 +24,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/github/scaleset"
-	"github.com/corral-dev/corral/test/part"
 )
 
 var errKilled = errors.New("the process was killed")
@@ -383,7 +382,7 @@ func (w *cacheWorld) claimsOf() Claims { return Claims{w.Client, w.Live, w.Memor
 // didn't leave in a good state reaches another, there are never more than the pool allows, and none is left.
 func TestNoClaimIsEverHeldTwice(t *testing.T) {
 	taken := 0
-	for seed := range part.Of(worldSeeds) {
+	for seed := range uint64(worldSeeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := newCacheWorld(t, seed)
 			for range worldSteps {

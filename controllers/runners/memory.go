@@ -13,14 +13,12 @@ import (
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/internal/turns"
 )
@@ -28,16 +26,23 @@ import (
 // maxFailures bounds how many failures of a pool are kept until somebody takes them.
 const maxFailures = 100
 
-// Memory holds what this process did or saw of runners and the cache may not show yet, so that it
-// neither does it twice nor asks for it. Lost with the process: the results of runners that their pools
-// have not taken yet. All else costs a few requests to find out again.
+// Memory is the state of runners that only this process knows: what it did and saw, and the cache may not show yet. It prevents the process
+// from doing something twice, and from asking again. Each part has methods that lock it, and other packages use those only:
+//
+//   - runners: one runnerMemory for each Runner. Its worker owns it; a few fields have methods for other goroutines.
+//   - results: how runners ended, until their pools take that by SinceLastPass.
+//   - suspects: which registrations are to be looked at, by Suspect and SuspectSome.
+//   - claims: which claim of a cache each runner has.
+//
+// When the process ends, results that no pool has taken are lost. Everything else costs a few requests to find out again.
 type Memory struct {
+	wakes kube.EventSource // wakes a runner's controller
+
 	mu       sync.Mutex
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
-	queue    queue // of the Runners' controller; nil until it runs
-	starting int   // runners that wait for nothing but their pods
+	starting int // how many runners wait for nothing but their pods
 	claims   claimNotes
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
 	ends     singleflight.Group            // of Runners, by UID
@@ -53,9 +58,6 @@ func NewMemory() *Memory {
 		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), beside: turns.New(recordBeside),
 	}
 }
-
-// queue is a controller's work queue.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 const (
 	// SuspectInterval is the least time between two looks at one runner's registration.
@@ -77,22 +79,23 @@ type suspicion struct {
 	wasOnline, offline bool
 }
 
-// runnerMemory is about one runner.
+// runnerMemory is the state of one runner. Only the worker that has the runner uses it. The exceptions are the fields of the first group,
+// pod.last, pod.deleted, end.deleted, persistent.id and claim.name: methods of Memory use them with its lock.
 type runnerMemory struct {
 	uid          types.UID
-	registration int64 // its id on GitHub; 0 until registered
-	registered   bool  // by this process, which knows what is registered
-	// unstored is a registration or registration token whose Secret could not be created yet. It may be nil.
-	unstored   *github.JIT
-	starting   bool // registered, and without a pod yet; guarded by Memory
+	registration int64                  // its id on GitHub; 0 until registered
+	starting     bool                   // registered, and without a pod yet
+	completion   completion             // the end of its job
+	failed       *poolstatus.Assessment // why it is being ended, if it failed
+
+	registered bool        // by this process, which knows what is registered
+	unstored   *github.JIT // a registration or registration token whose Secret could not be created yet, or nil
 	pod        podMemory
 	container  containerMemory
-	completion completion
 	end        endMemory
-	busy       bool                   // GitHub kept its registration, for it has a job
-	hadNoJob   bool                   // it ended without an error, and GitHub told that it had no job
-	refused    int                    // how often in a row GitHub was away, or had a registration of this name
-	failed     *poolstatus.Assessment // why it is being ended, if it failed
+	busy       bool // GitHub kept its registration because it has a job
+	hadNoJob   bool // it ended without an error, and GitHub reported that it had no job
+	refused    int  // how often in a row GitHub was away, or had a registration of this name
 	persistent persistentMemory
 	claim      claimMemory
 	absence    absence
@@ -173,8 +176,7 @@ type Worked struct {
 	Began  time.Time
 }
 
-// of returns the memory of a runner; another of the same name starts afresh. Only the one worker that
-// has the runner may use it, but for its fields completion, failed and end.deleted.
+// of returns the memory of a runner for its worker. Another runner of the same name starts with an empty one.
 func (m *Memory) of(key types.NamespacedName, uid types.UID) *runnerMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,10 +195,18 @@ func (m *Memory) locked(key types.NamespacedName, uid types.UID) *runnerMemory {
 // outside returns the memory of a runner for somebody else than its worker, which is woken if
 // there was none: it drops that of a runner that is gone.
 func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory {
-	if known := m.runners[key]; (known == nil || known.uid != uid) && m.queue != nil {
-		m.queue.Add(reconcile.Request{NamespacedName: key})
+	if known := m.runners[key]; known == nil || known.uid != uid {
+		m.wakes.Wake(key)
 	}
 	return m.locked(key, uid)
+}
+
+// seen returns the memory of a runner, or an empty one that nothing keeps.
+func (m *Memory) seen(key types.NamespacedName, uid types.UID) *runnerMemory {
+	if known := m.runners[key]; known != nil && known.uid == uid {
+		return known
+	}
+	return &runnerMemory{}
 }
 
 func (m *Memory) dropLocked(key types.NamespacedName) {
@@ -283,16 +293,13 @@ func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, w
 func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.runners[key]
-	return known != nil && known.uid == uid && isRecent(known.end.deleted)
+	return isRecent(m.seen(key, uid).end.deleted)
 }
 
 func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.runners[key]; known != nil && known.uid == uid {
-		known.end.deleted = time.Now()
-	}
+	m.seen(key, uid).end.deleted = time.Now()
 }
 
 // setStoredSecret records that a pool's runner has a Secret under a new name. Names that follow are new as well.
@@ -321,20 +328,15 @@ func (m *Memory) setRegistration(r *runnerMemory, id int64) {
 func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.runners[key]; known != nil && known.uid == uid {
-		return cmp.Or(known.registration, known.persistent.id)
-	}
-	return 0
+	known := m.seen(key, uid)
+	return cmp.Or(known.registration, known.persistent.id)
 }
 
 // recordGone keeps a pod that is gone for the runner that had it: no pass may have seen how it ended.
 func (m *Memory) recordGone(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.runners[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
-	if known != nil && string(known.uid) == pod.Annotations[v1alpha1.RunnerUIDAnnotation] {
-		known.pod.last = pod
-	}
+	m.seen(client.ObjectKeyFromObject(pod), types.UID(pod.Annotations[v1alpha1.RunnerUIDAnnotation])).pod.last = pod
 }
 
 // lastPod returns the pod of a runner that is gone, nil if that was missed.
@@ -362,8 +364,7 @@ func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.As
 func (m *Memory) HasFailed(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.runners[key]
-	return known != nil && known.uid == uid && known.failed != nil
+	return m.seen(key, uid).failed != nil
 }
 
 // SuspectSome asks for looks at runners of which GitHub misses some: at as many as are missing or a few more, those first
@@ -401,9 +402,7 @@ func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time
 	}
 	s.at, s.open, s.wasOnline = now, true, s.wasOnline || wasOnline
 	m.suspects[key] = s
-	if m.queue != nil {
-		m.queue.Add(reconcile.Request{NamespacedName: key})
-	}
+	m.wakes.Wake(key)
 	return true
 }
 
@@ -447,33 +446,11 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	return before
 }
 
-// source wakes the controller of a suspected runner.
-func (m *Memory) source() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.queue = q
-		return nil
-	})
-}
-
-// lookIn wakes a runner's controller after a time.
-func (m *Memory) lookIn(key types.NamespacedName, after time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.queue != nil {
-		m.queue.AddAfter(reconcile.Request{NamespacedName: key}, after)
-	}
-}
-
 // completion returns what is known of the end of a runner's job.
 func (m *Memory) completion(key types.NamespacedName, uid types.UID) completion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.runners[key]; known != nil && known.uid == uid {
-		return known.completion
-	}
-	return completion{}
+	return m.seen(key, uid).completion
 }
 
 // Completion returns when a runner's job was over, and whether it is known to be.

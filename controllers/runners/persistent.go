@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -68,9 +67,7 @@ func (m *Memory) learnRegistration(key types.NamespacedName, uid types.UID, id i
 		return
 	}
 	known.persistent.id = id
-	if m.queue != nil {
-		m.queue.Add(reconcile.Request{NamespacedName: key})
-	}
+	m.wakes.Wake(key)
 }
 
 // hasToken reports whether a persistent runner needs no token: it has one, or had its pod.
@@ -189,7 +186,7 @@ func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error 
 	}
 	err := unmark(ctx, r.Client, pod)
 	if apierrors.IsConflict(err) {
-		r.Memory.lookIn(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller takes it off
+		r.Memory.wakes.WakeAfter(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller takes it off
 		return nil
 	}
 	return err

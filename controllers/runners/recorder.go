@@ -104,14 +104,14 @@ func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	key := client.ObjectKeyFromObject(runner)
 	r.Memory.recordCompletion(key, runner.UID, completion{job.CompletedAt.Time, reported(job.Result), job.Result})
 	if !runner.DeletionTimestamp.IsZero() || r.Memory.isDeleted(key, runner.UID) {
-		r.Memory.lookIn(key, 0) // it may wait for this
+		r.Memory.wakes.WakeAfter(key, 0) // it may wait for this
 		return nil
 	}
 	err := r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
 	if !kube.IsRefused(err) {
 		return err
 	}
-	r.Memory.lookIn(key, 0) // the Runner's controller repeats the request
+	r.Memory.wakes.WakeAfter(key, 0) // the Runner's controller repeats the request
 	return r.note(ctx, runner, job)
 }
 

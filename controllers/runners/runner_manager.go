@@ -39,7 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Named("runner").
 		For(&v1alpha1.Runner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, statusLost(), terminated()))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(runnerOf), builder.WithPredicates(PodChanged(), r.podGone())).
-		WatchesRawSource(r.Memory.source()).
+		WatchesRawSource(&r.Memory.wakes).
 		WithOptions(kube.Fair(concurrent, r.classify)).
 		Complete(r)
 }

@@ -54,7 +54,7 @@ func (b *bench) crash(lost *atomic.Bool, next leads) {
 		<-x.done
 	}
 	b.Sessions = NewSessions(next)
-	must(b.t, b.Sessions.States().Start(b.t.Context(), b.queue))
+	must(b.t, b.Sessions.States.Start(b.t.Context(), b.queue))
 }
 
 // A process goes on with the session of the one before it, whatever credentials the connection has by then: the seal of its id is made with the
@@ -80,7 +80,7 @@ func TestASessionOutlivesTheCredentials(t *testing.T) {
 			identities, lost := b.identities(), &atomic.Bool{}
 			b.use(identities[tc.before])
 			b.Sessions = NewSessions(leads{former: b.clock.Now(), key: tc.sealed, lost: lost})
-			must(t, b.Sessions.States().Start(t.Context(), b.queue))
+			must(t, b.Sessions.States.Start(t.Context(), b.queue))
 			before := b.settle(ready).Status.SessionID
 			b.use(identities[tc.after])
 			b.crash(lost, leads{former: b.clock.Now().Add(-tc.down), key: tc.key})

@@ -38,7 +38,7 @@ type bench struct {
 	*Reconciler
 	t      *testing.T
 	github *githubsim.Running
-	queue  queue // woken by the session
+	queue  kube.Queue // woken by the session
 	clock  *clocktesting.FakeClock
 }
 
@@ -88,7 +88,7 @@ func newBenchOn(t *testing.T, options githubsim.Options, change ...func(*v1alpha
 		Clients:  &registry{client: gh}, Sessions: NewSessions(leads{former: b.clock.Now()}), Cluster: "here", Now: b.clock.Now,
 	}
 	b.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	must(t, b.Sessions.States().Start(t.Context(), b.queue))
+	must(t, b.Sessions.States.Start(t.Context(), b.queue))
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -50,7 +50,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		For(&v1alpha1.RunnerScaleSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(r.elsewhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Runner{}, handler.EnqueueRequestsFromMapFunc(scaleSetOf), builder.WithPredicates(removed)).
-		WatchesRawSource(r.Sessions.States()).
+		WatchesRawSource(&r.Sessions.States).
 		WithOptions(kube.Fair(concurrent, r.classify)).
 		Complete(r)
 }

@@ -11,16 +11,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 )
-
-// queue is a controller's work queue.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Sessions runs one message session for each pool, in this process. A session is
 // kept under the pool's key, which is also its RunnerScaleSet's.
@@ -33,12 +28,15 @@ type Sessions struct {
 	cancel context.CancelFunc
 	lease  Lease
 
+	// Events wakes pools with every message from GitHub.
+	Events kube.EventSource
+	// States wakes scale sets when the state of a session changes.
+	States kube.EventSource
+
 	mu      sync.Mutex
 	running map[types.NamespacedName]*session
 	held    map[types.NamespacedName]holding
 	begun   map[types.NamespacedName]bool // pools that had a session in this process
-	onEvent []queue                       // woken by every message from GitHub
-	onState []queue                       // woken when a session's state changes
 }
 
 // holding is a scale set that GitHub gave a pool the session of, or keeps it for. A record's status can be forged; this can't.
@@ -210,21 +208,6 @@ func (s *Sessions) listener(key types.NamespacedName) *scaleset.Listener {
 	return nil
 }
 
-// Events is an event source that wakes a controller with every message from GitHub.
-func (s *Sessions) Events() source.Source { return s.subscribe(&s.onEvent) }
-
-// States is an event source that wakes a controller when a session's state changes.
-func (s *Sessions) States() source.Source { return s.subscribe(&s.onState) }
-
-func (s *Sessions) subscribe(list *[]queue) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*list = append(*list, q)
-		return nil
-	})
-}
-
 func (s *Sessions) wake(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,14 +222,10 @@ func (s *Sessions) wake(key types.NamespacedName) {
 	case now.State == scaleset.Refused, now.State == scaleset.OwnedElsewhere:
 		delete(s.held, key)
 	}
-	for _, q := range s.onEvent {
-		q.Add(reconcile.Request{NamespacedName: key})
-	}
+	s.Events.Wake(key)
 	another := now.State == scaleset.Listening && now.Session != x.id // which the next process is to go on with
 	if now.State != x.state || another {
 		x.state, x.id = now.State, now.Session
-		for _, q := range s.onState {
-			q.Add(reconcile.Request{NamespacedName: key})
-		}
+		s.States.Wake(key)
 	}
 }

@@ -17,11 +17,12 @@ import (
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // woken notes whose sessions change, each once.
 type woken struct {
-	queue
+	kube.Queue
 	keys []string
 }
 
@@ -45,7 +46,7 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 		gh, err := scaleset.NewClient(github.Credentials{ConfigURL: "https://github.com/acme", Token: "t"}, github.Options{Parallel: 1, Transport: refusing{gate}})
 		must(t, err)
 		s := NewSessions(leads{})
-		must(t, s.States().Start(t.Context(), got))
+		must(t, s.States.Start(t.Context(), got))
 		for i, name := range []string{"a", "b", "c", "d"} {
 			key := types.NamespacedName{Namespace: "greedy", Name: name}
 			if name == "d" {

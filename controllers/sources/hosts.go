@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 const (
@@ -44,10 +45,10 @@ type hosts struct {
 	half int // of the workers, at least 1
 
 	mu      sync.Mutex
-	wake    func(types.NamespacedName) // has a source reconciled
-	servers map[string]*server         // in use, by what dialled returns
-	late    map[endpoint]bool          // whose last call ran into its deadline
-	tries   map[endpoint]bool          // that are late and being asked
+	turns   kube.EventSource   // wakes a source when it is its turn
+	servers map[string]*server // in use, by what dialled returns
+	late    map[endpoint]bool  // whose last call ran into its deadline
+	tries   map[endpoint]bool  // that are late and being asked
 }
 
 // server is one at which turns are taken.
@@ -74,7 +75,7 @@ type turn struct {
 const mostLate = 10_000
 
 func newHosts(workers int) *hosts {
-	return &hosts{half: max(1, (workers+1)/2), wake: func(types.NamespacedName) {}, servers: map[string]*server{}, late: map[endpoint]bool{}, tries: map[endpoint]bool{}}
+	return &hosts{half: max(1, (workers+1)/2), servers: map[string]*server{}, late: map[endpoint]bool{}, tries: map[endpoint]bool{}}
 }
 
 // dialled returns the host and the port that a URL leads to, in one spelling; "" if it leads to no server.
@@ -178,7 +179,7 @@ func (h *hosts) promise(s *server, next int, host string) {
 	s.used++
 	s.held[namespace]++
 	s.promised[key] = time.AfterFunc(promisedFor, func() { h.lapse(s, key, host) })
-	h.wake(key)
+	h.turns.Wake(key)
 }
 
 // lapse gives a turn to the next source that its own did not begin.

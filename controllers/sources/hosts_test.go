@@ -15,8 +15,10 @@ import (
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/corral-dev/corral/internal/gitsource"
+	"github.com/corral-dev/corral/internal/kube"
 )
 
 // ask makes a call for a source of a namespace.
@@ -149,6 +151,14 @@ func TestASourceTakesTurnsAtItsProxy(t *testing.T) {
 	}
 }
 
+// noted is a queue that notes what is added.
+type noted struct {
+	kube.Queue
+	add func(types.NamespacedName)
+}
+
+func (n noted) Add(r reconcile.Request) { n.add(r.NamespacedName) }
+
 // Whoever is in line is woken when it is its turn: namespaces one after the other, however many sources they have. A turn that its source does
 // not begin goes to the next one.
 func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
@@ -156,7 +166,9 @@ func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 		const host = "git.example.com:443"
 		h := newHosts(8)
 		var woken []string
-		h.wake = func(key types.NamespacedName) { woken = append(woken, key.String()) }
+		if err := h.turns.Start(t.Context(), noted{add: func(key types.NamespacedName) { woken = append(woken, key.String()) }}); err != nil {
+			t.Fatal(err)
+		}
 		source := func(namespace, name string) types.NamespacedName {
 			return types.NamespacedName{Namespace: namespace, Name: name}
 		}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/predicates"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	ctrlsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -56,7 +53,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.PoolSource{}, asked).
 		Watches(&v1alpha1.PoolSource{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(dependencyChanged)).
 		Watches(&v1alpha1.GitHubConnection{}, handler.EnqueueRequestsFromMapFunc(holder), builder.WithPredicates(marked)).
-		WatchesRawSource(ctrlsource.Func(r.wakeBy)).
+		WatchesRawSource(&r.hosts.turns).
 		WithOptions(kube.Fair(r.Concurrent, tenant)).
 		Build(r)
 	if err != nil {
@@ -65,14 +62,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := r.setupFlux(mgr, controller); err != nil {
 		return fmt.Errorf("watching Flux's sources: %w", err)
 	}
-	return nil
-}
-
-// wakeBy has sources reconciled by a queue when it is their turn at a server.
-func (r *Reconciler) wakeBy(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	r.hosts.mu.Lock()
-	defer r.hosts.mu.Unlock()
-	r.hosts.wake = func(key types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: key}) }
 	return nil
 }
 

@@ -1,21 +1,18 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image makes the controller's container image and its bill of materials from source, with Go alone: no daemon, no
-// base image, no shell. The same source gives the same digest.
-//
-//	go -C hack/image run . -version v1.2.3 -tag corral:dev
-//
-// It writes below dist: image, an OCI image layout; corral.tar, an archive for `kind load image-archive`, `docker load` or `ctr
-// images import`; and corral-OS-ARCH.cdx.json, a CycloneDX bill of materials, which the layout holds too. With -push it writes
-// the same to a registry, with the credentials of ~/.docker/config.json. With -rootfs it writes the image's files only.
+// Command image builds the controller's image without a container engine, with its bill of materials. The image holds one static binary and
+// the root certificates of browsers. The same commit gives the same image. Run it in the root of the repository.
 package main
 
 import (
-	"context"
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"encoding/pem"
 	"flag"
-	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,119 +21,130 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// options are the flags.
-type options struct {
-	root, out, rootfs  string
-	version, tag, push string
-	platforms, only    string
-	created            time.Time
-	log                io.Writer
-}
+var (
+	out       = flag.String("out", "dist", "folder to write to")
+	version   = flag.String("version", "dev", "version of corral")
+	tag       = flag.String("tag", "corral:dev", "name of the image in corral.tar")
+	push      = flag.String("push", "", "reference to push the image to, such as registry.example/corral:v1")
+	platforms = flag.String("platforms", "linux/"+runtime.GOARCH, "platforms, separated by commas; the first one is in corral.tar")
+)
 
 func main() {
-	o := options{log: os.Stderr}
-	flag.StringVar(&o.root, "root", filepath.Join("..", ".."), "folder of the module to build")
-	flag.StringVar(&o.out, "out", "dist", "folder to write to, below root unless absolute")
-	flag.StringVar(&o.rootfs, "rootfs", "", "write the files of the image to this folder, and nothing else")
-	flag.StringVar(&o.version, "version", "dev", "version of corral")
-	flag.StringVar(&o.tag, "tag", "corral:dev", "name of the image in corral.tar")
-	flag.StringVar(&o.push, "push", "", "reference to push the image to, such as registry.example/corral:v1")
-	flag.StringVar(&o.platforms, "platforms", "linux/"+runtime.GOARCH, "platforms, separated by commas; the first one is in corral.tar")
-	flag.StringVar(&o.only, "only", "", "sbom: write the bill of materials only")
 	flag.Parse()
-	if err := o.run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var images, boms []v1.Image
+	for text := range strings.SplitSeq(*platforms, ",") {
+		platform := must(v1.ParsePlatform(text))
+		binary := filepath.Join(*out, "corral-"+platform.OS+"-"+platform.Architecture)
+		goCommand([]string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
+			"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w -X main.version="+*version, "-o", binary, "./cmd/corral")
+		goCommand([]string{"GOPRIVATE=github.com/corral-dev", "GOVCS=*:off"}, // nobody is asked about this module itself
+			"tool", "-modfile=hack/tools/go.mod", "cyclonedx-gomod", "bin", "-json", "-licenses", "-std", "-noserial", "-version", *version, "-output", binary+".cdx.json", binary)
+		image := pack(platform, binary)
+		images = append(images, image)
+		boms = append(boms, bom(image, binary+".cdx.json"))
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
 	}
+	publish(index, images, boms)
 }
 
-func (o *options) run(ctx context.Context) (err error) {
-	if o.root, err = filepath.Abs(o.root); err != nil {
-		return fmt.Errorf("finding the module: %w", err)
+// pack returns the image of a binary.
+func pack(platform *v1.Platform, binary string) v1.Image {
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image = must(mutate.ConfigFile(image, &v1.ConfigFile{
+		OS: platform.OS, Architecture: platform.Architecture, Variant: platform.Variant, Created: created(), RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{User: "65532:65532", WorkingDir: "/", Entrypoint: []string{"/usr/local/bin/corral"}, Env: []string{"PATH=/usr/local/bin"}, Labels: map[string]string{
+			"org.opencontainers.image.title": "Corral", "org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": *version,
+			"org.opencontainers.image.description": "Self-hosted GitHub Actions runners on Kubernetes, declared in CUE and kept in Git",
+		}},
+	}))
+	var roots bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			check(pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}))
+		}
 	}
-	if !filepath.IsAbs(o.out) {
-		o.out = filepath.Join(o.root, o.out)
+	return must(mutate.Append(image, layer("etc/ssl/certs/ca-certificates.crt", 0o644, roots.Bytes()), layer("usr/local/bin/corral", 0o755, must(os.ReadFile(binary)))))
+}
+
+// created is the time in the image: SOURCE_DATE_EPOCH, or the last commit's time, or 1970 outside of a checkout.
+func created() v1.Time {
+	commit, _ := exec.Command("git", "log", "-1", "--format=%ct").Output()
+	text := cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), strings.TrimSpace(string(commit)), "0")
+	return v1.Time{Time: time.Unix(must(strconv.ParseInt(text, 10, 64)), 0).UTC()}
+}
+
+// layer holds one file and the folders above it.
+func layer(file string, mode int64, content []byte) mutate.Addendum {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for i, c := range file {
+		if c == '/' {
+			check(w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: file[:i+1], Mode: 0o755, ModTime: time.Unix(0, 0)}))
+		}
 	}
-	if o.created, err = created(ctx, o.root); err != nil {
-		return err
+	check(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0)}))
+	must(w.Write(content))
+	check(w.Close())
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
+	made := must(tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching))
+	return mutate.Addendum{Layer: made, MediaType: types.OCILayer, History: v1.History{Created: created(), CreatedBy: "hack/image /" + file}}
+}
+
+// bom returns a bill of materials as an artifact that refers to an image.
+func bom(image v1.Image, file string) v1.Image {
+	const kind = types.MediaType("application/vnd.cyclonedx+json")
+	artifact := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), kind)
+	artifact = must(mutate.AppendLayers(artifact, static.NewLayer(must(os.ReadFile(file)), kind)))
+	return mutate.Subject(artifact, *must(partial.Descriptor(image))).(v1.Image)
+}
+
+// publish writes corral.tar for the first platform and an OCI layout for all, and pushes them if there is a reference to push to.
+func publish(index v1.ImageIndex, images, boms []v1.Image) {
+	check(tarball.WriteToFile(filepath.Join(*out, "corral.tar"), must(name.NewTag(*tag)), images[0]))
+	check(os.RemoveAll(filepath.Join(*out, "image")))
+	folder := must(layout.Write(filepath.Join(*out, "image"), empty.Index))
+	check(folder.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *tag})))
+	to := must(name.ParseReference(cmp.Or(*push, *tag)))
+	if *push != "" {
+		check(remote.WriteIndex(to, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
 	}
-	platforms, err := parsePlatforms(o.platforms)
+	for _, b := range boms {
+		check(folder.AppendImage(b))
+		if *push != "" {
+			check(remote.Write(to.Context().Digest(must(b.Digest()).String()), b, remote.WithAuthFromKeychain(authn.DefaultKeychain)))
+		}
+	}
+	log.Printf("wrote %s: %s@%s", *out, to, must(index.Digest()))
+}
+
+func goCommand(env []string, args ...string) {
+	c := exec.Command("go", args...)
+	c.Env, c.Stderr = append(os.Environ(), env...), os.Stderr
+	check(c.Run())
+}
+
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	work, err := os.MkdirTemp("", "corral-image-")
-	if err != nil {
-		return fmt.Errorf("making a folder to build in: %w", err)
-	}
-	defer os.RemoveAll(work)
-	var built []*product
-	for _, platform := range platforms {
-		p := &product{platform: platform, binary: filepath.Join(work, platform.OS+"-"+platform.Architecture)}
-		if err := p.build(ctx, o); err != nil {
-			return err
-		}
-		built = append(built, p)
-	}
-	if o.rootfs != "" {
-		return writeFolder(o.rootfs, built[0].binary)
-	}
-	return o.write(ctx, built)
-}
-
-func (o *options) write(ctx context.Context, built []*product) error {
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return fmt.Errorf("making %s: %w", o.out, err)
-	}
-	for _, p := range built {
-		if err := p.describe(ctx, o); err != nil {
-			return err
-		}
-		name := filepath.Join(o.out, fmt.Sprintf("corral-%s-%s.cdx.json", p.platform.OS, p.platform.Architecture))
-		if err := os.WriteFile(name, p.sbom, 0o644); err != nil {
-			return fmt.Errorf("writing the bill of materials: %w", err)
-		}
-		fmt.Fprintln(o.log, "wrote", name)
-	}
-	if o.only == "sbom" {
-		return nil
-	}
-	for _, p := range built {
-		if err := p.assemble(o); err != nil {
-			return err
-		}
-	}
-	return o.publish(ctx, built)
-}
-
-// created is the time that the image bears: SOURCE_DATE_EPOCH, or the last commit's time, or none.
-// https://reproducible-builds.org/specs/source-date-epoch/
-func created(ctx context.Context, root string) (time.Time, error) {
-	text := os.Getenv("SOURCE_DATE_EPOCH")
-	if text == "" {
-		out, err := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--format=%ct").Output()
-		if err != nil {
-			return time.Unix(0, 0).UTC(), nil // not a checkout
-		}
-		text = strings.TrimSpace(string(out))
-	}
-	seconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(seconds, 0).UTC(), nil
-}
-
-func parsePlatforms(list string) ([]v1.Platform, error) {
-	var platforms []v1.Platform
-	for text := range strings.SplitSeq(list, ",") {
-		platform, err := v1.ParsePlatform(text)
-		if err != nil || platform.OS != "linux" || platform.Architecture == "" {
-			return nil, fmt.Errorf("reading -platforms: %q is not of the form linux/ARCH", text)
-		}
-		platforms = append(platforms, *platform)
-	}
-	return platforms, nil
 }

@@ -28,7 +28,7 @@ var (
 	}, "no I/O, no clock, no goroutine; `now` is an argument; a package may import the ones before it in this list"}
 	Review   = Layer{"review", []string{"internal/review", "internal/status"}, "pure as well; here, as in controllers, all pure packages meet"}
 	Adapters = Layer{"adapters", []string{
-		"internal/clock", "internal/fairqueue", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
+		"internal/clock", "internal/fluxsource", "internal/github", "internal/gitsource", "internal/kube", "internal/metricsource",
 		"internal/neterr", "internal/notify", "internal/turns", "internal/webhook", "internal/worker",
 	}, "talk to one thing each, or order who does next; no decisions"}
 	Commands = Layer{"command line", []string{"internal/cli", "internal/conformance", "internal/report"}, "flags and output; `cmd/corral` wires them"}

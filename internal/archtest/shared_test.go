@@ -24,8 +24,7 @@ var sharedTypes = map[string][]string{
 	"golang.org/x/time/rate":          {"Limiter"},
 	"k8s.io/client-go/util/workqueue": {},
 	module + "internal/share":         {"Map", "Bytes"},
-	module + "internal/turns":         {"Limiter"},
-	module + "internal/fairqueue":     {},
+	module + "internal/turns":         {"Limiter", "queue"},
 }
 
 // sharing looks for what one package's goroutines share.

@@ -24,8 +24,7 @@ import (
 
 // pkg is one evaluated package.
 type pkg struct {
-	instance *build.Instance
-	value    cue.Value
+	value cue.Value
 	// fields finds where the user wrote a field.
 	fields *fieldIndex
 	// written is what the user wrote.
@@ -76,7 +75,6 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 		c.begin(placeOf(instance))
 	}
 	p := &pkg{
-		instance:    instance,
 		value:       c.cue.BuildInstance(instance),
 		fields:      indexFields(instance.Files),
 		written:     indexWritten(instance.Files),

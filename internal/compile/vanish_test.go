@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/corral-dev/corral/internal/memfs"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // specOf is the spec of a pool in one line, with an expression for the image.
@@ -168,7 +167,7 @@ func TestMutatedTreesLoseNoPool(t *testing.T) {
 func mutateAll(t *testing.T, n int, tree func(*rand.Rand) (Files, int)) {
 	t.Helper()
 	told, tried := 0, 0
-	for seed := range part.Of(n) {
+	for seed := range uint64(n) {
 		tried++
 		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
 		files, pools := tree(r)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/corral-dev/corral/internal/fairqueue"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // retryMin and retryMax bound the exponential back-off after failures.
@@ -36,7 +36,7 @@ func Places(concurrent, perGroup, perOwner int, classify func(reconcile.Request)
 		// of one remote end delay the others.
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
 		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-			return fairqueue.New(fairqueue.Options{Name: name, Classify: classify, PerGroup: perGroup, PerOwner: perOwner, Limiter: limiter})
+			return turns.NewQueue(turns.QueueOptions{Name: name, Classify: classify, PerGroup: perGroup, PerOwner: perOwner, Limiter: limiter})
 		},
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // fleetPoolOf is one of many pools in two namespaces, on two connections, of two teams.
@@ -44,7 +43,7 @@ func fairCeilings(random *rand.Rand) []v1alpha1.Ceiling {
 
 // The sums that a fleet keeps are those of its members, and what a ceiling leaves is the same by either, here and by rules.
 func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
-	for seed := range part.Of(30) {
+	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		needs := Needs{Ceilings: fairCeilings(random)}
 		policy := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: needs.Ceilings}})

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // cases is how many seeded cases each property is tried with.
@@ -211,7 +210,7 @@ func (d decided) runs(jobs int32) int32 {
 // TestDecisionsKeepTheirPromises tries each property with thousands of seeded cases.
 func TestDecisionsKeepTheirPromises(t *testing.T) {
 	all, others := players(t), players(t)
-	for seed := range part.Of(cases) {
+	for seed := range uint64(cases) {
 		g := newGame(seed, all)
 		d := g.decide(t, g.players)
 		if len(d.Scaling.Failures)+len(d.Template.Failures)+len(d.Update.Failures) > 0 {

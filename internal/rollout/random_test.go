@@ -13,7 +13,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/scaling"
-	"github.com/corral-dev/corral/test/part"
 )
 
 // seeds is how many random stories are played.
@@ -23,7 +22,7 @@ const seeds = 600
 // update ends when nothing holds it.
 func TestNoPromiseIsBrokenInAnyOrderOfEvents(t *testing.T) {
 	ends, told := map[string]int{}, 0
-	for seed := range part.Of(seeds) {
+	for seed := range uint64(seeds) {
 		c := newCluster(t, rand.New(rand.NewPCG(seed, 1)))
 		c.say("seed %d", seed)
 		c.choose()

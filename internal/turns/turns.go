@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns bounds how many calls of a remote end are under way, by how it answers, and
-// says who is next: by rank, then one tenant after the other, and one of its flows after the other.
+// Package turns decides what is next when more waits than can be served at once: calls of a remote end in a Limiter, and keys of controllers
+// in a work queue. Tenants take turns in both, and so do the flows of each tenant, so nobody's amount of work delays others.
 package turns
 
 import (
+	"container/list"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -42,8 +42,7 @@ const (
 
 // Limiter bounds how many calls are under way, by additive increase and multiplicative
 // decrease: one more for each limit's worth of good answers while the limit is felt,
-// half of it when the remote end is overloaded. Who waits is served by rank, then tenant after tenant, flow after
-// flow, then first come, first served.
+// half of it when the remote end is overloaded. Waiting calls are served by rank; within a rank, tenants and their flows take turns.
 type Limiter struct {
 	most float64
 
@@ -52,7 +51,7 @@ type Limiter struct {
 	underWay int
 	round    int // grows when the limit is cut
 	served   int // how many waited and were served
-	waiting  [ranks]line
+	waiting  [ranks]node[*waiter]
 }
 
 // Bearing is what the end of a call says about the remote end's load.
@@ -76,8 +75,9 @@ func New(most int) *Limiter {
 // Enter waits for a turn, until ctx ends. The round is to be given to Leave.
 func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, err error) {
 	l.mu.Lock()
-	w := &waiter{flow: flow, turn: make(chan int, 1)}
-	l.waiting[r].push(w)
+	w := &waiter{turn: make(chan int, 1)}
+	leaf := l.waiting[r].flow(flow)
+	w.place = leaf.push(w)
 	l.serve()
 	l.mu.Unlock()
 	select {
@@ -86,9 +86,12 @@ func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, er
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	left := l.waiting[r].remove(w)
+	isWaiting := w.place != nil
+	if isWaiting {
+		leaf.remove(w.place)
+	}
 	l.mu.Unlock()
-	if !left { // served in the same moment
+	if !isWaiting { // served in the same moment
 		l.Leave(<-w.turn, Unknown)
 	}
 	return 0, ctx.Err()
@@ -128,7 +131,9 @@ func (l *Limiter) next() *waiter {
 		slices.Reverse(order)
 	}
 	for _, r := range order {
-		if w := l.waiting[r].pop(); w != nil {
+		if w, leaf := l.waiting[r].pop(); leaf != nil {
+			leaf.done() // what is under way is counted for all together
+			w.place = nil
 			l.served++
 			return w
 		}
@@ -136,97 +141,8 @@ func (l *Limiter) next() *waiter {
 	return nil
 }
 
-// line is who waits within one Rank: tenants take turns, and within a tenant its flows do. A tenant is what a flow's name begins with, up
-// to a slash; so one tenant's many flows get no more turns than another's one.
-type line struct {
-	tenants map[string]*tenant // none is empty
-	order   []string           // the tenants, the next to be served first
-}
-
-// tenant is who waits of one tenant's flows.
-type tenant struct {
-	flows map[string][]*waiter // none is empty
-	order []string             // the flows, the next to be served first
-}
-
+// waiter is a call that waits for its turn.
 type waiter struct {
-	flow string
-	turn chan int // gets the round
-}
-
-// tenant that the waiter is of.
-func (w *waiter) tenant() string {
-	name, _, found := strings.Cut(w.flow, "/")
-	if !found {
-		return ""
-	}
-	return name
-}
-
-func (l *line) push(w *waiter) {
-	if l.tenants == nil {
-		l.tenants = map[string]*tenant{}
-	}
-	name := w.tenant()
-	t := l.tenants[name]
-	if t == nil {
-		t = &tenant{flows: map[string][]*waiter{}}
-		l.tenants[name] = t
-		l.order = append(l.order, name)
-	}
-	if len(t.flows[w.flow]) == 0 {
-		t.order = append(t.order, w.flow)
-	}
-	t.flows[w.flow] = append(t.flows[w.flow], w)
-}
-
-// pop takes the first of the next tenant's next flow; both are last in order then.
-func (l *line) pop() *waiter {
-	if len(l.order) == 0 {
-		return nil
-	}
-	name := l.order[0]
-	l.order = l.order[1:]
-	t := l.tenants[name]
-	w := t.pop()
-	if len(t.flows) == 0 {
-		delete(l.tenants, name)
-		return w
-	}
-	l.order = append(l.order, name)
-	return w
-}
-
-func (t *tenant) pop() *waiter {
-	flow := t.order[0]
-	t.order = t.order[1:]
-	w := t.flows[flow][0]
-	if t.flows[flow] = t.flows[flow][1:]; len(t.flows[flow]) == 0 {
-		delete(t.flows, flow)
-		return w
-	}
-	t.order = append(t.order, flow)
-	return w
-}
-
-// remove says whether the waiter was there.
-func (l *line) remove(w *waiter) bool {
-	name := w.tenant()
-	t := l.tenants[name]
-	if t == nil {
-		return false
-	}
-	at := slices.Index(t.flows[w.flow], w)
-	if at < 0 {
-		return false
-	}
-	if t.flows[w.flow] = slices.Delete(t.flows[w.flow], at, at+1); len(t.flows[w.flow]) == 0 {
-		delete(t.flows, w.flow)
-		t.order = slices.DeleteFunc(t.order, func(flow string) bool { return flow == w.flow })
-	}
-	if len(t.flows) == 0 {
-		delete(l.tenants, name)
-		l.order = slices.DeleteFunc(l.order, func(tenant string) bool { return tenant == name })
-	}
-	return true
+	place *list.Element // nil once it is served
+	turn  chan int      // gets the round
 }

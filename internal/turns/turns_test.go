@@ -154,7 +154,7 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	l.Leave(round, Good)
-	if l.underWay != 0 || len(l.waiting[Removing].order) != 0 {
+	if l.underWay != 0 || len(l.waiting[Removing].branches) != 0 {
 		t.Errorf("left behind: %+v", l)
 	}
 }

@@ -85,23 +85,28 @@ type Repository struct {
 	OwnerType string
 }
 
-// WorkflowJob is a job as an event tells of it.
+// WorkflowJob is a job as GitHub describes it in an event. What GitHub does not know yet is null there, and zero here.
 type WorkflowJob struct {
-	ID, RunID int64
+	ID    int64 `json:"id"`
+	RunID int64 `json:"run_id"`
 	// Status is queued, waiting, in_progress or completed; Conclusion is "" until then.
-	Status, Conclusion string
-	// Name, Workflow and Branch say which job it is.
-	Name, Workflow string `cut:"1024"`
-	Branch         string `cut:"255"`
-	// Labels that it asks for: at most MaxLabels.
-	Labels []string
-	// Runner that it has; 0 and "" while it has none.
-	RunnerID      int64
-	RunnerName    string
-	RunnerGroupID int64
-	RunnerGroup   string
-	// Times that are zero where they aren't told.
-	CreatedAt, StartedAt, CompletedAt time.Time
+	Status     string `json:"status"`
+	Conclusion string `json:"conclusion"`
+	// Name, Workflow and Branch identify the job for people.
+	Name     string `json:"name" cut:"1024"`
+	Workflow string `json:"workflow_name" cut:"1024"`
+	Branch   string `json:"head_branch" cut:"255"`
+	// Labels that it requests: at most MaxLabels.
+	Labels []string `json:"labels"`
+	// Runner that has the job; 0 and "" while none has.
+	RunnerID      int64  `json:"runner_id"`
+	RunnerName    string `json:"runner_name"`
+	RunnerGroupID int64  `json:"runner_group_id"`
+	RunnerGroup   string `json:"runner_group_name"`
+	// Times are zero where GitHub sends none.
+	CreatedAt   time.Time `json:"created_at"`
+	StartedAt   time.Time `json:"started_at"`
+	CompletedAt time.Time `json:"completed_at"`
 }
 
 // CheckRun is a check run as an event tells of it.
@@ -135,7 +140,7 @@ type payload struct {
 	Enterprise *struct {
 		Slug string `json:"slug"`
 	} `json:"enterprise"`
-	WorkflowJob *job `json:"workflow_job"`
+	WorkflowJob *WorkflowJob `json:"workflow_job"`
 	CheckRun    *struct {
 		ID          int64  `json:"id"`
 		Name        string `json:"name"`
@@ -167,25 +172,6 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 		m.Time = time.Time{}
 	}
 	return nil
-}
-
-// job has null where GitHub doesn't know yet, which leaves a field as it is.
-type job struct {
-	ID              int64     `json:"id"`
-	RunID           int64     `json:"run_id"`
-	Status          string    `json:"status"`
-	Conclusion      string    `json:"conclusion"`
-	Name            string    `json:"name"`
-	WorkflowName    string    `json:"workflow_name"`
-	HeadBranch      string    `json:"head_branch"`
-	Labels          []string  `json:"labels"`
-	RunnerID        int64     `json:"runner_id"`
-	RunnerName      string    `json:"runner_name"`
-	RunnerGroupID   int64     `json:"runner_group_id"`
-	RunnerGroupName string    `json:"runner_group_name"`
-	CreatedAt       time.Time `json:"created_at"`
-	StartedAt       time.Time `json:"started_at"`
-	CompletedAt     time.Time `json:"completed_at"`
 }
 
 // IsDecoded reports whether events of a name are used; others are answered and dropped.
@@ -298,19 +284,14 @@ func (d *Delivery) identify(known bool, parts ...any) {
 	}
 }
 
-func (d *Delivery) setJob(j *job) error {
+func (d *Delivery) setJob(j *WorkflowJob) error {
 	if j == nil || j.ID <= 0 {
 		return errors.New("workflow_job.id is missing")
 	}
 	if len(j.Labels) > MaxLabels {
 		return fmt.Errorf("workflow_job.labels has %d entries, above %d", len(j.Labels), MaxLabels)
 	}
-	d.Job = &WorkflowJob{
-		ID: j.ID, RunID: j.RunID, Status: j.Status, Conclusion: j.Conclusion,
-		Name: j.Name, Workflow: j.WorkflowName, Branch: j.HeadBranch, Labels: j.Labels,
-		RunnerID: j.RunnerID, RunnerName: j.RunnerName, RunnerGroupID: j.RunnerGroupID, RunnerGroup: j.RunnerGroupName,
-		CreatedAt: j.CreatedAt, StartedAt: j.StartedAt, CompletedAt: j.CompletedAt,
-	}
+	d.Job = j
 	return nil
 }
 

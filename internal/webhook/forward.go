@@ -18,6 +18,8 @@ import (
 const (
 	// dialWithin and passWithin are when the leader must have been reached, and have answered.
 	dialWithin, passWithin = time.Second, 5 * time.Second
+	// passSlots is how many events are passed on at once.
+	passSlots = 48
 	// maxAnswer is how many bytes of the leader's answer are passed back.
 	maxAnswer = 1 << 10
 )
@@ -48,8 +50,8 @@ func newForwarder() *http.Client {
 		Transport: &http.Transport{
 			Proxy:               nil,
 			DialContext:         (&net.Dialer{Timeout: dialWithin}).DialContext,
-			MaxIdleConnsPerHost: sourceSlots,
-			MaxConnsPerHost:     sourceSlots,
+			MaxIdleConnsPerHost: passSlots,
+			MaxConnsPerHost:     passSlots,
 			IdleConnTimeout:     time.Minute,
 		},
 	}

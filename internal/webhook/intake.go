@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,8 @@ import (
 )
 
 const (
-	// IntakeBytes is how many bytes of bodies are kept in memory. One address sends a quarter of them at most, as sources admits no more
-	// requests of it.
-	IntakeBytes = 4 * (MaxBody + sourceSlots*smallBody)
+	// IntakeBytes is how many bytes of bodies are kept in memory. A quarter has room for the largest body of an address and for 12 MiB of others.
+	IntakeBytes = 4 * (MaxBody + 12<<20)
 	// bodyRate is how many bytes a second must arrive, after a while that each body has.
 	bodyRate = 1 << 20
 )
@@ -25,8 +25,9 @@ const (
 // errCrowded is the end of a body that made room for bodies of other addresses.
 var errCrowded = errors.New("too many bytes from this address")
 
-// intake bounds the bytes of bodies in memory. Bodies that nothing shows to be GitHub's yet hold nothing that GitHub's need: once there are
-// too many bytes, the address that sent the most of them loses the largest body that it sends.
+// intake bounds the bytes of bodies in memory, and divides them between addresses. Bodies that are not verified yet take nothing that GitHub's
+// bodies need. An address that sends more than a quarter of the bytes loses its largest body that isn't verified. So does the address that sent
+// the most when there are too many bytes.
 type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is read. Its deadline demands progress.
@@ -34,26 +35,21 @@ type arrival struct {
 	io.Reader
 	*share.Hold
 	began    time.Time
-	grace    time.Duration            // before bodyRate counts
 	deadline func(at time.Time) error // sets when the next byte must have arrived
 	read     int64
 }
 
-func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes)} }
+func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes/4)} }
 
 // begin has a body read, of which Leave is to be called.
-func (i *intake) begin(d *delivery, deadline func(time.Time) error) *arrival {
-	a := &arrival{Reader: d.Body, began: time.Now(), grace: smallWithin, deadline: deadline}
-	a.Hold = i.bytes.Hold(d.source.String(), func() { _ = deadline(time.Unix(1, 0)) }) // it waits for no more bytes
-	if d.suspect || i.bytes.Open() > smallSlots/2 {
-		a.grace = crowdedWithin
-	}
-	return a
+func (i *intake) begin(body io.Reader, source netip.Prefix, deadline func(time.Time) error) *arrival {
+	stop := func() { _ = deadline(time.Unix(1, 0)) } // it waits for no more bytes
+	return &arrival{Reader: body, Hold: i.bytes.Hold(source.String(), stop), began: time.Now(), deadline: deadline}
 }
 
 // Read fails if the body arrives too slowly, or has to make room.
 func (a *arrival) Read(p []byte) (int, error) {
-	_ = a.deadline(a.began.Add(min(largeWithin, a.grace+time.Duration(a.read)*time.Second/bodyRate)))
+	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
 	n, err := a.Reader.Read(p)
 	a.read += int64(n)
 	if !a.Add(int64(n)) {

@@ -26,7 +26,7 @@ const (
 	oversized result = "oversized" // larger than GitHub sends
 	unknown   result = "unknown"   // for no connection that takes events
 	slow      result = "slow"      // the body didn't arrive in time
-	limited   result = "limited"   // too many from its source
+	limited   result = "limited"   // too many bad ones from its source
 	busy      result = "busy"      // too many at once
 	unready   result = "unready"   // no leader, or no secret
 )

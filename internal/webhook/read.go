@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -21,51 +20,39 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Bodies that GitHub signed are decoded in two lanes, so that large ones leave room for the others.
 const (
-	// smallBody is the size up to which a body is a small one, in bytes: events of jobs have some 20 kB.
+	// smallBody is the size in bytes up to which a body is small. Events of jobs have some 20 kB.
 	smallBody = 256 << 10
-	// smallSlots and largeSlots are how many are decoded at once.
-	smallSlots, largeSlots = 128, 2
-	// smallWithin is when a body must have begun to arrive at bodyRate, and crowdedWithin when many arrive, and for a suspect source.
-	// largeWithin is when all of it must have arrived.
-	smallWithin, largeWithin, crowdedWithin = 2 * time.Second, 8 * time.Second, 500 * time.Millisecond
-	// laneWait is how long a request waits for its turn.
-	laneWait = 2 * time.Second
+	// largeSlots is how many larger bodies are decoded at once.
+	largeSlots = 2
+	// beginWithin is when a body must have begun to arrive at bodyRate, and arriveWithin when all of it must have arrived.
+	beginWithin  = 2 * time.Second
+	arriveWithin = 8 * time.Second
+	// turnWithin is how long a large body waits for its turn.
+	turnWithin = 2 * time.Second
 )
 
 const signatureSize = sha256.Size
 
-// lanes bound how many bodies are decoded. Namespaces take turns at large ones.
-type lanes struct {
-	small *semaphore.Weighted
-	large *turns.Limiter
-}
-
-func newLanes() *lanes {
-	return &lanes{small: semaphore.NewWeighted(smallSlots), large: turns.New(largeSlots)}
-}
-
-// enter waits for a slot for a verified body and returns how to leave it; nil and an answer if there was none in time.
-func (l *lanes) enter(d *delivery) (leave func(), a answer) {
-	ctx, cancel := context.WithTimeout(d.Context(), laneWait)
-	defer cancel()
-	if d.ContentLength > smallBody {
-		if round, err := l.large.Enter(ctx, turns.Looking, d.connection.Namespace); err == nil {
-			return func() { l.large.Leave(round, turns.Unknown) }, answer{}
-		}
-	} else if l.small.Acquire(ctx, 1) == nil {
-		return func() { l.small.Release(1) }, answer{}
+// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time. Small bodies do not
+// wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
+func (s *Server) enter(d *delivery) (leave func()) {
+	if d.ContentLength <= smallBody {
+		return func() {}
 	}
-	return nil, tooMany
+	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
+	defer cancel()
+	round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
+	if err != nil {
+		return nil
+	}
+	return func() { s.large.Leave(round, turns.Unknown) }
 }
 
-// tooMany is the answer to a request that has to be made again, as others are worked on.
+// tooMany is the answer to a request that has to be made again, because there is no room for it.
 var tooMany = answer{result: busy, status: http.StatusServiceUnavailable, text: "Too many events at once.", retry: retryAfter}
 
 // buffers are used again for small bodies.
@@ -90,7 +77,7 @@ func reuse(b *bytes.Buffer) {
 // read takes the body in and shows that one of the connection's secrets signed it.
 func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 	body := bufferFor(d.ContentLength)
-	n, err := body.ReadFrom(io.LimitReader(from, d.ContentLength))
+	n, err := body.ReadFrom(from)
 	d.arrived = time.Now()
 	a := answer{}
 	switch {

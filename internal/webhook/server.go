@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/corral-dev/corral/internal/turns"
 )
 
 // Headers of a delivery, and the one by which replicas tell each other that they passed it on.
@@ -86,7 +89,7 @@ type Options struct {
 type Server struct {
 	Options
 	intake  *intake
-	lanes   *lanes
+	large   *turns.Limiter // of large bodies that are decoded
 	sources *sources
 	decoy   []byte // a key that nothing is signed with
 	pause   time.Duration
@@ -99,7 +102,7 @@ type Server struct {
 func New(o Options) *Server {
 	decoy := make([]byte, signatureSize)
 	_, _ = rand.Read(decoy) // it never fails
-	return &Server{Options: o, intake: newIntake(), lanes: newLanes(), decoy: decoy, pause: hidePause, sources: newSources(), seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
+	return &Server{Options: o, intake: newIntake(), large: turns.New(largeSlots), decoy: decoy, pause: hidePause, sources: &sources{bad: map[netip.Prefix]*rate.Limiter{}}, seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
 }
 
 // answer is what a request is told.
@@ -128,8 +131,6 @@ type delivery struct {
 	arrived time.Time
 	// replica is true if another replica sent it, which isn't to blame for what it was sent.
 	replica bool
-	// suspect is true if its source sent too many bad requests.
-	suspect bool
 	// passed is true once the body was given to a transport, which may read it even later.
 	passed bool
 }
@@ -150,7 +151,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	requests.WithLabelValues(string(a.result)).Inc()
 	durations.WithLabelValues(string(a.result)).Observe(s.Now().Sub(d.began).Seconds())
 	if a.status == http.StatusUnauthorized {
-		d.wait(s.pause) // without the source's slots, so that others' events don't wait as well
+		d.wait(s.pause) // after its bytes were released, so that no other event waits for it
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -177,26 +178,24 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
 		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
 	}
-	release, a := s.sources.admit(d)
-	if release == nil {
-		return a
+	if !d.replica && s.sources.isExhausted(d.source, d.began) {
+		return answer{result: limited, status: http.StatusTooManyRequests, text: "Too many bad requests from this address.", retry: retryAfter}
 	}
-	defer release()
 	if a := d.readHead(w); a.status != 0 {
 		s.noteWrong(d, a)
 		return a
 	}
 	// A recorder in tests has no deadlines, and needs none.
-	arrival := s.intake.begin(d, http.NewResponseController(w).SetReadDeadline)
+	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.source, http.NewResponseController(w).SetReadDeadline)
 	defer arrival.Leave()
 	body, a := s.read(d, arrival)
 	if a.status != 0 {
 		s.noteWrong(d, a)
 		return a
 	}
-	leave, a := s.lanes.enter(d)
+	leave := s.enter(d)
 	if leave == nil {
-		return a
+		return tooMany
 	}
 	defer leave()
 	s.Signatures.noteRight(d.connection, d.began)

@@ -390,7 +390,7 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 				if n := s.secrets.asked.Load(); int(n) != asked || summed != 4*len(body) {
 					t.Errorf("%s, %d bytes: secrets are asked for %d times, and %d bytes are summed up", name, size, n, summed)
 				}
-				if known, ok := s.sources.known.get(siteOf("192.0.2.1:80"), s.now); !ok || known.bad.TokensAt(s.now) != badBurst-1 {
+				if limiter := s.sources.bad[siteOf("192.0.2.1:80")]; limiter == nil || limiter.TokensAt(s.now) != badRate-1 {
 					t.Errorf("%s: nothing is held against the sender", name)
 				}
 			})
@@ -398,12 +398,12 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 	}
 }
 
-// A refusal that waits holds no slot of its source: others behind the same proxy don't wait for it.
-func TestARefusalWaitsWithoutItsSourcesSlots(t *testing.T) {
+// A refusal that waits delays no event of others behind the same proxy.
+func TestARefusalThatWaitsDelaysNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.pause = hidePause
-		for range 4 * sourceSlots {
+		for range badRate / 2 {
 			go s.send(bad("192.0.2.7"))
 		}
 		synctest.Wait()
@@ -434,24 +434,25 @@ func (s *stage) answers(n int, request func() *http.Request) map[int]int {
 	return codes
 }
 
-func TestSuspectSourceIsWorkedOnAtAPaceAndOthersAsBefore(t *testing.T) {
+// An address that floods the server is limited, and no other one is. GitHub's events still arrive from an address from which others send bad
+// requests at a lower rate.
+func TestBadRequestsOfAnAddressAreLimited(t *testing.T) {
 	s := newStage(t)
 	const attacker, other = "198.51.100.1", "198.51.100.2"
-	want := map[int]int{http.StatusUnauthorized: badBurst + suspectRate, http.StatusTooManyRequests: 50}
-	if diff := cmp.Diff(want, s.answers(badBurst+suspectRate+50, func() *http.Request { return bad(attacker) })); diff != "" {
+	want := map[int]int{http.StatusUnauthorized: badRate, http.StatusTooManyRequests: 50}
+	if diff := cmp.Diff(want, s.answers(badRate+50, func() *http.Request { return bad(attacker) })); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	asked := s.secrets.asked.Load()
-	s.want(s.send(bad(attacker)), http.StatusTooManyRequests, "Too many requests, or too many bad ones, from this address.")
+	s.want(s.send(bad(attacker)), http.StatusTooManyRequests, "Too many bad requests from this address.")
 	if s.secrets.asked.Load() != asked {
 		t.Error("the secret was asked for")
 	}
-	// Another one that is suspect has a pace of its own, as it may be one that GitHub sends from.
-	want = map[int]int{http.StatusUnauthorized: badBurst}
-	if diff := cmp.Diff(want, s.answers(badBurst, func() *http.Request { return bad(other) })); diff != "" {
+	want = map[int]int{http.StatusUnauthorized: badRate - 1}
+	if diff := cmp.Diff(want, s.answers(badRate-1, func() *http.Request { return bad(other) })); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	r := signed(WorkflowJobEvent, "guid-1", queued)
+	r := signed(PushEvent, "guid-1", `{"x":"`+strings.Repeat("x", smallBody)+`",`+place+`}`)
 	r.RemoteAddr = other + ":80"
 	s.want(s.send(r), http.StatusAccepted, "taken")
 	// It is forgiven in time.
@@ -461,49 +462,21 @@ func TestSuspectSourceIsWorkedOnAtAPaceAndOthersAsBefore(t *testing.T) {
 	}
 }
 
-func TestSuspectSourceHasFewSlotsOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		s.answers(badBurst, func() *http.Request { return bad("198.51.100.1") })
-		s.answers(badBurst, func() *http.Request { return bad("198.51.100.2") })
-		admit := func(address string) func() {
-			r := bad(address)
-			release, _ := s.sources.admit(&delivery{Request: r, source: sourceOf(r, nil), began: s.now})
-			return release
-		}
-		for range suspectSlots {
-			if admit("198.51.100.1") == nil {
-				t.Fatal("not admitted")
-			}
-		}
-		if admit("198.51.100.1") != nil {
-			t.Error("admitted beyond its slots")
-		}
-		if admit("198.51.100.2") == nil {
-			t.Error("another one is kept out")
-		}
-		// It may be GitHub's, of which others' forged events were sent.
-		large := signed(PushEvent, "guid-1", `{"x":"`+strings.Repeat("x", smallBody)+`",`+place+`}`)
-		large.RemoteAddr = "198.51.100.2:80"
-		s.want(s.send(large), http.StatusAccepted, "taken")
-	})
-}
-
 func TestWhatIsSignedIsNotHeldAgainstItsSource(t *testing.T) {
 	s := newStage(t)
-	want := map[int]int{http.StatusBadRequest: 3 * badBurst}
-	if diff := cmp.Diff(want, s.answers(3*badBurst, func() *http.Request { return signed(PushEvent, "guid-1", "{") })); diff != "" {
+	want := map[int]int{http.StatusBadRequest: 3 * badRate}
+	if diff := cmp.Diff(want, s.answers(3*badRate, func() *http.Request { return signed(PushEvent, "guid-1", "{") })); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if len(s.sources.known.young) != 0 {
+	if len(s.sources.bad) != 0 {
 		t.Error("it is")
 	}
 }
 
 func TestWhatAReplicaWasSentIsNotHeldAgainstIt(t *testing.T) {
 	s := newStage(t)
-	want := map[int]int{http.StatusUnauthorized: 5 * badBurst}
-	got := s.answers(5*badBurst, func() *http.Request {
+	want := map[int]int{http.StatusUnauthorized: 5 * badRate}
+	got := s.answers(5*badRate, func() *http.Request {
 		r := bad("198.51.100.1")
 		r.Header.Set(forwardedHeader, peerKey)
 		return r
@@ -511,11 +484,11 @@ func TestWhatAReplicaWasSentIsNotHeldAgainstIt(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if len(s.sources.known.young) != 0 {
+	if len(s.sources.bad) != 0 {
 		t.Error("it is")
 	}
 	// Whoever doesn't know the key is nobody's replica.
-	got = s.answers(5*badBurst, func() *http.Request {
+	got = s.answers(5*badRate, func() *http.Request {
 		r := bad("198.51.100.1")
 		r.Header.Set(forwardedHeader, "1")
 		return r
@@ -557,7 +530,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 3 * maxSources {
 		s.sources.charge(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32), s.now)
 	}
-	if n := len(s.sources.known.young) + len(s.sources.known.old); n > 2*maxSources {
+	if n := len(s.sources.bad); n > maxSources {
 		t.Errorf("%d sources", n)
 	}
 	for i := range 2 * seenMost {
@@ -572,7 +545,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		r.URL.Path = fmt.Sprintf("/github/team/c%d", i)
 		s.send(r)
 	}
-	if len(s.sources.present) != 0 || testutil.CollectAndCount(requests) != before || testutil.CollectAndCount(events) > 20 {
+	if testutil.CollectAndCount(requests) != before || testutil.CollectAndCount(events) > 20 {
 		t.Error("something grows with what is sent")
 	}
 }
@@ -713,8 +686,8 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 	}{
 		"no request": {"", false, "", headWithin},
 		"head":       {"POST /github/team/main HTTP/1.1\r\n", false, "", headWithin},
-		"body":       {head, false, "HTTP/1.1 408 Request Timeout", smallWithin},
-		"garbage":    {head, true, "HTTP/1.1 408 Request Timeout", smallWithin},
+		"body":       {head, false, "HTTP/1.1 408 Request Timeout", beginWithin},
+		"garbage":    {head, true, "HTTP/1.1 408 Request Timeout", beginWithin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -751,16 +724,28 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 	}
 }
 
+// Verified bodies of an address fill its part of the memory. Then its next body is refused, and another address's is taken.
 func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		small := &delivery{Request: signed(PushEvent, "guid-1", "{}")}
-		for range smallSlots {
-			s.lanes.enter(small)
-		}
+		full := s.intake.begin(nil, siteOf("192.0.2.1:80"), func(time.Time) error { return nil })
+		full.Add(IntakeBytes / 4)
+		full.Keep(IntakeBytes, IntakeBytes)
 		s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "Too many events at once.")
-		large := `{"x":"` + strings.Repeat("x", smallBody) + `",` + place + `}`
-		s.want(s.send(signed(PushEvent, "guid-1", large)), http.StatusAccepted, "taken")
+		large := signed(PushEvent, "guid-1", `{"x":"`+strings.Repeat("x", smallBody)+`",`+place+`}`)
+		large.RemoteAddr = "198.51.100.1:80"
+		s.want(s.send(large), http.StatusAccepted, "taken")
+		for range largeSlots {
+			if s.enter(&delivery{Request: large}) == nil {
+				t.Fatal("there is no turn")
+			}
+		}
+		large = signed(PushEvent, "guid-2", `{"y":"`+strings.Repeat("x", smallBody)+`",`+place+`}`)
+		large.RemoteAddr = "198.51.100.1:80"
+		s.want(s.send(large), http.StatusServiceUnavailable, "Too many events at once.")
+		small := signed(WorkflowJobEvent, "guid-3", queued)
+		small.RemoteAddr = "198.51.100.1:80"
+		s.want(s.send(small), http.StatusAccepted, "taken")
 	})
 }
 

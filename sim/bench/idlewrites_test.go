@@ -101,12 +101,12 @@ func newOffice(t *testing.T, key *rsa.PrivateKey) *office {
 	sessions, memory := scalesets.NewSessions(leads{}), runners.NewMemory()
 	o.running.Go(func() { _ = sessions.Start(o.ctx) })
 	o.work(connections)
-	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Memory: memory, Cluster: "cluster", Now: time.Now}, sessions.States())
+	o.work(&scalesets.Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Memory: memory, Cluster: "cluster", Now: time.Now}, &sessions.States)
 	report.Gathered = kube.Gather(time.Second, 25, time.Now)
 	tracker := jobs.NewJobTracker(jobs.Config{Client: report.Client, Now: time.Now})
 	o.running.Go(func() { _ = tracker.Start(o.ctx) })
 	o.work(&pools.Reconciler{Reporter: report, Sessions: sessions, Jobs: tracker, Results: memory, Live: report.Client, Policies: policies.NewEngine(time.Now), Now: time.Now,
-		Claims: runners.Claims{Client: report.Client, Live: report.Client, Memory: memory}}, sessions.Events())
+		Claims: runners.Claims{Client: report.Client, Live: report.Client, Memory: memory}}, &sessions.Events)
 	o.queues[0].Add(reconcile.Request{NamespacedName: appName})
 	return o
 }

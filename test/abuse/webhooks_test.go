@@ -287,10 +287,10 @@ func TestAFloodOfForgedWebhooks(t *testing.T) {
 	s.watch(0)
 	// From an address of its own, as a flood would be.
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}
-	const senders = 300 // each refusal takes half a second
+	const senders = 450 // each refusal takes half a second, so more than 300 a second are sent
 	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: senders}}
 	defer flood.CloseIdleConnections()
-	answers := make(chan int, 3000)
+	answers := make(chan int, 4500)
 	for range senders {
 		go func() {
 			for range cap(answers) / senders {

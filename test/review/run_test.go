@@ -26,7 +26,6 @@ import (
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/worker"
 	"github.com/corral-dev/corral/test/inprocess"
-	"github.com/corral-dev/corral/test/part"
 )
 
 func TestMain(m *testing.M) {
@@ -145,7 +144,7 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seed := range part.Of(pullRequests) {
+	for seed := range uint64(pullRequests) {
 		i := int(seed)
 		own := []string{"", "ci"}[i%2]
 		r, same := rand.New(rand.NewPCG(17, seed)), rand.New(rand.NewPCG(17, seed))

@@ -1,13 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairqueue is a work queue for controllers in which no group of keys can take
-// all workers. Keys that need the same remote end are a group; a group holds a bounded
-// number of workers and takes its turn with the others, so one whose work hangs delays
-// nobody else. So do the groups of one owner together, so that many that hang delay no other owner's.
-package fairqueue
+package turns
 
 import (
+	"container/list"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,75 +16,71 @@ import (
 	"github.com/corral-dev/corral/internal/meter"
 )
 
-// Options of a queue.
-type Options struct {
+// QueueOptions of a work queue.
+type QueueOptions struct {
 	// Name of the controller, in the metrics.
 	Name string
-	// Classify tells to which group a key belongs, and to which flow within the group. Names may be of the form OWNER/NAME.
-	// It is called at each addition and outside of any lock; it must be quick.
+	// Classify returns the group to which a key belongs, and its flow within the group. A group is everything that needs the same remote end. Names
+	// may have the form OWNER/NAME. Classify is called at each addition, outside of any lock, and must be quick.
 	Classify func(reconcile.Request) (group, flow string)
-	// PerGroup is how many keys of one group are processed at once; less than 1 is no bound.
+	// PerGroup is how many keys of one group are processed at once; less than 1 means no bound.
 	PerGroup int
-	// PerOwner is that of all groups of one owner together.
+	// PerOwner is the bound for all groups of one owner together.
 	PerOwner int
-	// Limiter says how long a key that failed waits.
+	// Limiter decides how long a key that failed waits.
 	Limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// queue hands out keys fairly. Whatever is asked for a key, the earliest wins: it waits
-// once, however often it was added, and an addition now takes the place of a later one.
-// A key that is added while it is processed is processed once more afterwards, never
-// twice at once.
+// queue is a work queue for controllers in which no group of keys can take all workers. Owners take turns, then the groups of an owner, and
+// then the flows of a group, so a group whose work hangs delays no other group, and an owner with many such groups delays no other owner.
+// However often a key is requested, it waits once, and the earliest request wins. A key that is added while it is processed is processed once
+// more afterwards, never twice at once.
 type queue struct {
-	classify func(reconcile.Request) (group, flow string)
-	limiter  workqueue.TypedRateLimiter[reconcile.Request]
-	metrics  metrics
+	QueueOptions
+	metrics metrics
 
 	mu sync.Mutex
 	// work is signalled when a key may be handed out, idle when none is processed.
 	work, idle *sync.Cond
 	// entries holds every key that waits, is delayed or is processed.
-	entries    map[reconcile.Request]*entry
-	line       line
-	delays     delays
-	timer      *time.Timer
-	processing int
+	entries map[reconcile.Request]*entry
+	line    node[*entry]
+	// waiting and processing count keys.
+	waiting, processing int
 
 	shuttingDown, drain bool
 }
 
-// entry is all that is known of a key.
+// entry is the state of one key.
 type entry struct {
 	key         reconcile.Request
 	group, flow string // as last classified
 	since       time.Time
 
-	place   link[*entry] // in its flow's line
-	waiting *flow        // nil if it doesn't wait
-	running *group       // nil if it isn't processed
-	again   bool         // to be processed once more
+	waiting *node[*entry] // its leaf, nil if it doesn't wait
+	place   *list.Element // in that leaf
+	running *node[*entry] // the leaf that it came from, nil if it isn't processed
+	again   bool          // to be processed once more
 
-	at      time.Time // when its delay ends
-	delayed int       // its place in delays; notDelayed if none
+	at    time.Time   // when its delay ends
+	delay *time.Timer // nil if it isn't delayed
 }
 
-// New makes a queue. It starts nothing: a timer runs only while a key is delayed.
-func New(o Options) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+// NewQueue returns a work queue. It starts nothing: a timer runs only while a key is delayed.
+func NewQueue(o QueueOptions) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return newQueue(o)
 }
 
-func newQueue(o Options) *queue {
-	q := &queue{
-		classify: o.Classify, limiter: o.Limiter, metrics: metricsOf(o.Name),
-		entries: map[reconcile.Request]*entry{}, line: newLine(o.PerGroup, o.PerOwner),
-	}
-	q.work, q.idle = sync.NewCond(&q.mu), sync.NewCond(&q.mu)
+func newQueue(o QueueOptions) *queue {
+	q := &queue{QueueOptions: o, metrics: metricsOf(o.Name), entries: map[reconcile.Request]*entry{}}
+	q.work = sync.NewCond(&q.mu)
+	q.idle = sync.NewCond(&q.mu)
 	return q
 }
 
 // Add lets the key be processed as soon as it is its turn.
 func (q *queue) Add(key reconcile.Request) {
-	group, flow := q.classify(key)
+	group, flow := q.Classify(key)
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,21 +88,22 @@ func (q *queue) Add(key reconcile.Request) {
 		return
 	}
 	e := q.entry(key)
-	q.delays.remove(e)
+	e.stopDelay()
 	moved := e.group != group || e.flow != flow
-	e.group, e.flow = group, flow
+	e.group = group
+	e.flow = flow
 	switch {
 	case e.running != nil:
 		if !e.again {
-			e.again, e.since = true, now
+			e.again = true
+			e.since = now
 		}
 	case e.waiting == nil:
 		e.since = now
 		q.wait(e)
 	case moved:
-		q.line.remove(e)
-		q.line.push(e)
-		q.work.Signal()
+		e.waiting.remove(e.place)
+		q.push(e)
 	}
 }
 
@@ -125,22 +120,24 @@ func (q *queue) AddAfter(key reconcile.Request, after time.Duration) {
 		return
 	}
 	e := q.entry(key)
-	if e.waiting == nil && !e.again && q.delays.put(e, at) {
-		q.arm()
+	if e.waiting == nil && !e.again && (e.delay == nil || at.Before(e.at)) {
+		e.stopDelay()
+		e.at = at
+		e.delay = time.AfterFunc(after, func() { q.ripen(key, at) })
 	}
 }
 
 // AddRateLimited lets the key be processed after the time that the limiter names.
 func (q *queue) AddRateLimited(key reconcile.Request) {
 	q.metrics.retries.Inc()
-	q.AddAfter(key, q.limiter.When(key))
+	q.AddAfter(key, q.Limiter.When(key))
 }
 
 // Forget ends what the limiter remembers of the key.
-func (q *queue) Forget(key reconcile.Request) { q.limiter.Forget(key) }
+func (q *queue) Forget(key reconcile.Request) { q.Limiter.Forget(key) }
 
 // NumRequeues returns how often the key failed in a row.
-func (q *queue) NumRequeues(key reconcile.Request) int { return q.limiter.NumRequeues(key) }
+func (q *queue) NumRequeues(key reconcile.Request) int { return q.Limiter.NumRequeues(key) }
 
 // Get waits for a key whose turn it is. Each key must be given back with Done. After a
 // shut-down, what waits is still handed out; then shutdown is true.
@@ -151,7 +148,7 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 		if e := q.pop(); e != nil {
 			return e.key, false
 		}
-		if q.shuttingDown && q.line.waiting == 0 {
+		if q.shuttingDown && q.waiting == 0 {
 			return reconcile.Request{}, true
 		}
 		q.work.Wait()
@@ -160,14 +157,17 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 
 // pop returns the key whose turn it is, nil if there is none. The lock is held.
 func (q *queue) pop() *entry {
-	e := q.line.pop()
-	if e == nil {
+	e, leaf := q.line.pop()
+	if leaf == nil {
 		return nil
 	}
+	e.waiting = nil
+	e.running = leaf
+	q.waiting--
 	q.processing++
 	q.metrics.depth.Dec()
 	q.metrics.wait.Observe(time.Since(e.since).Seconds())
-	if q.shuttingDown && q.line.waiting == 0 {
+	if q.shuttingDown && q.waiting == 0 {
 		q.work.Broadcast()
 	}
 	return e
@@ -182,9 +182,9 @@ func (q *queue) Done(key reconcile.Request) {
 		return
 	}
 	q.processing--
-	if q.line.done(e) {
-		q.work.Signal()
-	}
+	e.running.done()
+	e.running = nil
+	q.work.Signal() // the place may be another key's now
 	if e.again {
 		e.again = false
 		q.wait(e)
@@ -199,7 +199,7 @@ func (q *queue) Done(key reconcile.Request) {
 func (q *queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.line.waiting
+	return q.waiting
 }
 
 // ShutDown ends additions; what is delayed is dropped, what waits is still handed out.
@@ -211,7 +211,7 @@ func (q *queue) ShutDownWithDrain() {
 	q.shutDown(true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.drain && (q.processing > 0 || q.line.waiting > 0) {
+	for q.drain && (q.processing > 0 || q.waiting > 0) {
 		q.idle.Wait()
 	}
 }
@@ -226,24 +226,21 @@ func (q *queue) ShuttingDown() bool {
 func (q *queue) shutDown(drain bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.shuttingDown, q.drain = true, drain
-	for e := q.delays.first(); e != nil; e = q.delays.first() {
-		q.delays.remove(e)
+	q.shuttingDown = true
+	q.drain = drain
+	for _, e := range q.entries {
+		e.stopDelay()
 		q.forgetIdle(e)
-	}
-	if q.timer != nil {
-		q.timer.Stop()
 	}
 	q.work.Broadcast()
 	q.idle.Broadcast()
 }
 
-// entry returns what is known of a key, newly made if nothing is.
+// entry returns the state of a key, and makes it if there is none.
 func (q *queue) entry(key reconcile.Request) *entry {
 	e := q.entries[key]
 	if e == nil {
-		e = &entry{key: key, delayed: notDelayed}
-		e.place.of = e
+		e = &entry{key: key}
 		q.entries[key] = e
 	}
 	return e
@@ -251,52 +248,45 @@ func (q *queue) entry(key reconcile.Request) *entry {
 
 // wait puts a key at the end of its flow.
 func (q *queue) wait(e *entry) {
-	q.line.push(e)
+	q.waiting++
 	q.metrics.depth.Inc()
+	q.push(e)
+}
+
+func (q *queue) push(e *entry) {
+	owner, _, found := strings.Cut(e.group, "/")
+	perGroup := q.PerGroup
+	if !found && q.PerOwner > 0 { // the owner has no other group
+		perGroup = q.PerOwner
+	}
+	e.waiting = q.line.branch(owner, q.PerOwner).branch(e.group, perGroup).flow(e.flow)
+	e.place = e.waiting.push(e)
 	q.work.Signal()
 }
 
-// forgetIdle drops a key of which nothing is asked.
+// forgetIdle drops a key for which nothing is requested.
 func (q *queue) forgetIdle(e *entry) {
-	if e.waiting == nil && e.running == nil && e.delayed == notDelayed {
+	if e.waiting == nil && e.running == nil && e.delay == nil {
 		delete(q.entries, e.key)
 	}
 }
 
-// arm lets the timer end with the first delay.
-func (q *queue) arm() {
-	first := q.delays.first()
-	switch {
-	case first == nil:
-	case q.timer == nil:
-		q.timer = time.AfterFunc(time.Until(first.at), q.ripen)
-	default:
-		q.timer.Reset(time.Until(first.at))
+func (e *entry) stopDelay() {
+	if e.delay != nil {
+		e.delay.Stop()
+		e.delay = nil
 	}
 }
 
-// ripen adds the keys whose delay is over.
-func (q *queue) ripen() {
-	for _, key := range q.ripe() {
+// ripen adds a key whose delay is over, unless something else has been requested for it since.
+func (q *queue) ripen(key reconcile.Request, at time.Time) {
+	q.mu.Lock()
+	e := q.entries[key]
+	isDue := e != nil && e.delay != nil && e.at.Equal(at)
+	q.mu.Unlock()
+	if isDue {
 		q.Add(key)
 	}
-}
-
-// ripe takes the keys whose delay is over out of the delays.
-func (q *queue) ripe() []reconcile.Request {
-	now := time.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var keys []reconcile.Request
-	for e := q.delays.first(); e != nil && !e.at.After(now); e = q.delays.first() {
-		q.delays.remove(e)
-		q.forgetIdle(e)
-		keys = append(keys, e.key)
-	}
-	if !q.shuttingDown {
-		q.arm()
-	}
-	return keys
 }
 
 // metrics of one controller's queue.

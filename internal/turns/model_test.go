@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package fairqueue
+package turns
 
 import (
 	"fmt"
@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/corral-dev/corral/test/part"
 )
 
 // model says what a queue must do, in the plainest way: it looks at every key each time.
@@ -168,7 +166,7 @@ func (m *model) forget() {
 }
 
 func TestAnyOrderOfCallsKeepsToTheModel(t *testing.T) {
-	for seed := range part.Of(40) {
+	for seed := range uint64(40) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { keepsToTheModel(t, rand.New(rand.NewPCG(seed, 3))) })
 		})
@@ -179,7 +177,7 @@ func keepsToTheModel(t *testing.T, random *rand.Rand) {
 	perGroup := 1 + random.IntN(3)
 	perOwner := perGroup + random.IntN(3)
 	q, m := testQueue(perGroup), newModel(perGroup, perOwner)
-	q.line.perOwner = perOwner
+	q.PerOwner = perOwner
 	defer q.ShutDown()
 	for step := range 1000 {
 		name := fmt.Sprintf("%c.%d/%c/%d", 'a'+random.IntN(3), random.IntN(3), 'p'+random.IntN(2), random.IntN(4))
@@ -235,8 +233,8 @@ func endsEmpty(t *testing.T, q *queue, m *model) {
 			}
 		}
 	}
-	if len(q.entries)+len(q.line.owners)+len(q.delays.heap)+q.Len()+q.processing != 0 {
-		t.Errorf("remembers %d keys, %d owners and %d delays after all was done", len(q.entries), len(q.line.owners), len(q.delays.heap))
+	if len(q.entries)+len(q.line.branches)+q.Len()+q.processing != 0 {
+		t.Errorf("remembers %d keys and %d owners after all was done", len(q.entries), len(q.line.branches))
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package fairqueue
+package turns
 
 import (
 	"strings"
@@ -28,7 +28,7 @@ func byName(r reconcile.Request) (group, flow string) {
 }
 
 func testQueue(perGroup int) *queue {
-	return newQueue(Options{
+	return newQueue(QueueOptions{
 		Name: "test", Classify: byName, PerGroup: perGroup,
 		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
 	})
@@ -88,7 +88,7 @@ func TestKeysAreHandedOutInTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := testQueue(tc.perGroup)
-			q.line.perOwner = tc.perOwner
+			q.PerOwner = tc.perOwner
 			for _, name := range tc.add {
 				q.Add(key(name))
 			}
@@ -182,15 +182,15 @@ func TestAKeyAddedWhileItIsProcessedIsProcessedOnceMore(t *testing.T) {
 		t.Errorf("handed out after Done (-want +got):\n%s", diff)
 	}
 	q.Done(first)
-	if len(q.entries) != 0 || len(q.line.owners) != 0 {
-		t.Errorf("remembers %d keys and %d owners, want nothing", len(q.entries), len(q.line.owners))
+	if len(q.entries) != 0 || len(q.line.branches) != 0 {
+		t.Errorf("remembers %d keys and %d owners, want nothing", len(q.entries), len(q.line.branches))
 	}
 }
 
 func TestAKeyFollowsItsGroup(t *testing.T) {
 	group := "dead"
 	q := testQueue(1)
-	q.classify = func(r reconcile.Request) (string, string) {
+	q.Classify = func(r reconcile.Request) (string, string) {
 		if r.Name == "moves" {
 			return group, ""
 		}

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Queue is a controller's work queue.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// EventSource is a source.Source of wake-ups that no watch sees. It wakes the controllers that watch it. Wake-ups are lost while no controller
+// runs, and with the process: controllers reconcile everything at their start. The zero value is ready for use.
+type EventSource struct {
+	mu     sync.Mutex
+	queues []Queue
+}
+
+// Start implements source.Source.
+func (s *EventSource) Start(_ context.Context, q Queue) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues = append(s.queues, q)
+	return nil
+}
+
+// Wake has an object reconciled.
+func (s *EventSource) Wake(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// WakeAfter has an object reconciled after a time.
+func (s *EventSource) WakeAfter(key types.NamespacedName, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, after)
+	}
+}

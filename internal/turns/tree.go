@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package turns
+
+import (
+	"container/list"
+	"strings"
+)
+
+// node is a branch or a leaf of a tree of waiting items. The branches of a node take turns. The items of a leaf are served in the order in
+// which they came. A branch with as many items under way as it may have is skipped. Branches that hold nothing are dropped. The zero value is
+// an empty tree. It isn't safe for concurrent use.
+type node[T any] struct {
+	name     string
+	parent   *node[T]
+	branches map[string]*node[T]
+	most     int // how many items may be under way; less than 1 means no bound
+	underWay int
+	next     list.List     // the branches that can be served, or the items of a leaf; the next one first
+	turn     *list.Element // the node's place in parent.next; nil while it can't be served
+}
+
+// branch returns the branch of a name, and makes it if there is none.
+func (n *node[T]) branch(name string, most int) *node[T] {
+	b := n.branches[name]
+	if b == nil {
+		b = &node[T]{name: name, parent: n, most: most}
+		if n.branches == nil {
+			n.branches = map[string]*node[T]{}
+		}
+		n.branches[name] = b
+	}
+	return b
+}
+
+// flow returns the leaf of a flow. The part of its name before a slash is its tenant. Tenants take turns, so one tenant's many flows get no
+// more turns than the single flow of another tenant.
+func (n *node[T]) flow(name string) *node[T] {
+	tenant, _, found := strings.Cut(name, "/")
+	if !found {
+		tenant = ""
+	}
+	return n.branch(tenant, 0).branch(name, 0)
+}
+
+// push adds an item to a leaf and returns its place.
+func (n *node[T]) push(item T) *list.Element {
+	place := n.next.PushBack(item)
+	n.settle()
+	return place
+}
+
+// remove takes a waiting item out of its leaf.
+func (n *node[T]) remove(place *list.Element) {
+	n.next.Remove(place)
+	n.settle()
+}
+
+// pop takes the item whose turn it is. The item is under way until done is called on its leaf. The branches on its way become the last in turn.
+// pop returns a nil leaf if no item can be served.
+func (n *node[T]) pop() (item T, leaf *node[T]) {
+	first := n.next.Front()
+	if first == nil {
+		return item, nil
+	}
+	for b, ok := first.Value.(*node[T]); ok; b, ok = first.Value.(*node[T]) {
+		b.underWay++
+		n.next.MoveToBack(first)
+		n = b
+		first = n.next.Front()
+	}
+	item, _ = n.next.Remove(first).(T)
+	n.settle()
+	return item, n
+}
+
+// done ends an item that pop took from this leaf.
+func (n *node[T]) done() {
+	for b := n; b.parent != nil; b = b.parent {
+		b.underWay--
+	}
+	n.settle()
+}
+
+// settle updates the turns of a node and of the nodes above it after a change.
+func (n *node[T]) settle() {
+	for parent := n.parent; parent != nil; parent = n.parent {
+		canBeServed := n.next.Len() > 0 && (n.most < 1 || n.underWay < n.most)
+		switch {
+		case canBeServed && n.turn == nil:
+			n.turn = parent.next.PushBack(n)
+		case !canBeServed && n.turn != nil:
+			parent.next.Remove(n.turn)
+			n.turn = nil
+		}
+		if n.underWay == 0 && n.next.Len() == 0 && len(n.branches) == 0 {
+			delete(parent.branches, n.name)
+		}
+		n = parent
+	}
+}
