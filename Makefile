@@ -151,7 +151,7 @@ prose: ## Check the spelling and the phrases of the hand-written pages with Vale
 	@if command -v "$${CC:-cc}" >/dev/null; then CGO_ENABLED=1 $(VALE) $$(git ls-files $(PAGES)); else echo 'No C compiler: the prose is not checked.'; fi
 
 .PHONY: verify
-verify: generate lint ## Generate, lint, which tells of bad format too; then fail if anything in the tree changed.
+verify: generate lint prose ## Generate, lint (including the format), check the prose; then fail if anything in the tree changed.
 	@test -z "$$(git status --porcelain)" || { git status --short; git --no-pager diff --stat; echo 'The tree is not clean: commit what was generated.'; exit 1; }
 
 .PHONY: clean
