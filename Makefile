@@ -143,8 +143,8 @@ fmt: ## Format.
 lint: ## Lint, with the fences between packages.
 	$(LINT) run --allow-parallel-runners ./...
 
-# The pages that are left out are generated: their sentences are comments and messages of Go and Rego code.
-PAGES := '*.md' ':!docs/reference' ':!docs/policies/library.md' ':!docs/policies/cookbook.md' ':!testdata' ':!*/testdata/*'
+# Reference pages are left out: their sentences are comments and messages of Go code.
+PAGES := '*.md' ':!docs/reference' ':!testdata' ':!*/testdata/*'
 
 .PHONY: prose
 prose: ## Check the spelling and the phrases of the hand-written pages with Vale. Skipped without a C compiler.
