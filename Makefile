@@ -7,6 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO      ?= go
 TOOL    := $(GO) tool -modfile=hack/tools/go.mod
 LINT    := $(GO) tool -modfile=hack/lint/go.mod golangci-lint
+VALE    := $(GO) tool -modfile=hack/vale/go.mod vale --config hack/vale/vale.ini --output line
 LDFLAGS := -s -w -X main.version=$(VERSION)
 P       ?= ./...
 SEEDS   ?= 1-20
@@ -136,8 +137,15 @@ fmt: ## Format.
 lint: ## Lint, with the fences between packages.
 	$(LINT) run --allow-parallel-runners ./...
 
+# Reference pages are left out: their sentences are comments and messages of Go code.
+PAGES := '*.md' ':!docs/reference' ':!testdata' ':!*/testdata/*'
+
+.PHONY: prose
+prose: ## Check the spelling and the phrases of the hand-written pages with Vale. Skipped without a C compiler.
+	@if command -v "$${CC:-cc}" >/dev/null; then CGO_ENABLED=1 $(VALE) $$(git ls-files $(PAGES)); else echo 'No C compiler: the prose is not checked.'; fi
+
 .PHONY: verify
-verify: generate lint ## Generate, lint, which tells of bad format too; then fail if anything in the tree changed.
+verify: generate lint prose ## Generate, lint (including the format), check the prose; then fail if anything in the tree changed.
 	@test -z "$$(git status --porcelain)" || { git status --short; git --no-pager diff --stat; echo 'The tree is not clean: commit what was generated.'; exit 1; }
 
 .PHONY: clean

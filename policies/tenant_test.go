@@ -180,17 +180,17 @@ var tricks = []trick{
 	{name: "a host process by the pod's context", spec: `"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"},"windowsOptions":{"hostProcess":true}}`, codes: "PSS-001"},
 	{name: "a probe that has the kubelet call the cloud's metadata", container: `"readinessProbe":{"httpGet":{"host":"169.254.169.254","port":80}}`, codes: "PSS-007"},
 
-	{name: "an image of anybody", before: `"image":"evil.example/x"`, reason: "no list of registries fits every cluster: add the family images"},
-	{name: "an image from the node's cache", container: `"imagePullPolicy":"IfNotPresent"`, reason: "needs admission by AlwaysPullImages, or a kubelet that asks for the credentials again"},
-	{name: "a ConfigMap", container: `"envFrom":[{"configMapRef":{"name":"settings"}}]`, reason: "a ConfigMap holds no Secrets, and is of the same namespace"},
-	{name: "a variable from a file", container: `"env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"trick","path":"a","key":"A"}}}]`, volume: `"emptyDir":{}`, reason: "the file is in a volume of the pod, and those are judged"},
-	{name: "the node's address", container: `"env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"status.hostIP"}}}]`, reason: "it is no secret: a NetworkPolicy keeps the pod from its node"},
-	{name: "a claim of 100 Ti", volume: `"ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"100Ti"}}}}}`, reason: "needs a ResourceQuota for requests.storage"},
-	{name: "a long good-bye", spec: `"terminationGracePeriodSeconds":86400`, reason: "a job may take that long; the drain of a node has a time limit of its own"},
-	{name: "a seccomp profile of the node", spec: `"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"Localhost","localhostProfile":"lax.json"}}`, reason: "the Pod Security Standards allow it: only who can write to the node makes profiles"},
-	{name: "the group 0", spec: `"securityContext":{"runAsNonRoot":true,"runAsGroup":0,"seccompProfile":{"type":"RuntimeDefault"}}`, reason: "the Pod Security Standards allow it: it opens no files but of the image and of volumes that are judged"},
+	{name: "an image from any registry", before: `"image":"evil.example/x"`, reason: "no list of registries fits every cluster; add the family images"},
+	{name: "an image from the node's cache", container: `"imagePullPolicy":"IfNotPresent"`, reason: "use the admission plugin AlwaysPullImages, or a kubelet that verifies credentials again"},
+	{name: "a ConfigMap", container: `"envFrom":[{"configMapRef":{"name":"settings"}}]`, reason: "a ConfigMap holds no credentials, and belongs to the namespace of the pod"},
+	{name: "a variable from a file", container: `"env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"trick","path":"a","key":"A"}}}]`, volume: `"emptyDir":{}`, reason: "the file is in a volume of the pod, and the rules check volumes"},
+	{name: "the node's address", container: `"env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"status.hostIP"}}}]`, reason: "the address is not secret; block access to the node with a NetworkPolicy"},
+	{name: "a claim of 100 Ti", volume: `"ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"100Ti"}}}}}`, reason: "use a ResourceQuota for requests.storage"},
+	{name: "a long grace period", spec: `"terminationGracePeriodSeconds":86400`, reason: "a job may take that long; a drain of a node has its own time limit"},
+	{name: "a seccomp profile of the node", spec: `"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"Localhost","localhostProfile":"lax.json"}}`, reason: "the Pod Security Standards allow it, because creating a profile needs write access to the node"},
+	{name: "the group 0", spec: `"securityContext":{"runAsNonRoot":true,"runAsGroup":0,"seccompProfile":{"type":"RuntimeDefault"}}`, reason: "the Pod Security Standards allow it, because the group opens only files of the image and of checked volumes"},
 	{name: "a disk full of files", volume: `"emptyDir":{}`, reason: "add ephemeral-storage to resources.requireLimits"},
-	{name: "one zone alone", spec: `"nodeSelector":{"topology.kubernetes.io/zone":"a"}`, reason: "a zone is nobody's: keep nodes for others with taints"},
+	{name: "one zone alone", spec: `"nodeSelector":{"topology.kubernetes.io/zone":"a"}`, reason: "a zone belongs to no tenant; reserve nodes of other tenants with taints"},
 }
 
 // pod is the runner's pod as it would be made of the template.

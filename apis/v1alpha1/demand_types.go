@@ -56,7 +56,7 @@ type PlaceholderMode string
 const (
 	// PlaceholderNever registers only runners that run.
 	PlaceholderNever PlaceholderMode = "Never"
-	// PlaceholderAlways keeps an offline runner registered while the pool exists and is not suspended.
+	// PlaceholderAlways keeps an offline runner registered while the pool exists and its stopPolicy is None.
 	PlaceholderAlways PlaceholderMode = "Always"
 )
 

@@ -77,7 +77,7 @@ func ruleTable(rules []policy.Annotation) (string, error) {
 		return "", fmt.Errorf("there are no rules of that family")
 	}
 	slices.SortFunc(rules, func(a, b policy.Annotation) int { return strings.Compare(a.Code, b.Code) })
-	table := "| code | rule | is |\n|---|---|---|\n"
+	table := "| code | rule | meaning |\n|---|---|---|\n"
 	for _, rule := range rules {
 		if rule.Code == "" || rule.Title == "" || rule.Description == "" {
 			return "", fmt.Errorf("%s:%d: a rule needs a title, a description and a code", rule.File, rule.Line)
@@ -90,12 +90,12 @@ func ruleTable(rules []policy.Annotation) (string, error) {
 
 const cookbookIntroduction = `# Cookbook
 
-Policies that people ask for, each with its tests in [policies/cookbook](../../policies/cookbook). Copy what you need: as
-` + "`spec.modules`" + ` of a RunnerPolicy or ClusterRunnerPolicy, or as a file beside the pools. Much of this needs no Rego: see
+These policies cover frequent requests, each with its tests in [policies/cookbook](../../policies/cookbook). Copy what you need: as
+` + "`spec.modules`" + ` of a RunnerPolicy or ClusterRunnerPolicy, or as a file next to the pools. Many rules need no Rego: see
 [the library](library.md).
 
-What a policy of a namespace may do, a ClusterRunnerPolicy may do for all of them. For guard rails take the latter, from a
-source that those who are bound can't write to.
+A RunnerPolicy applies a recipe to one namespace, and a ClusterRunnerPolicy to all of them. For guard rails, use a ClusterRunnerPolicy
+from a source that the limited teams cannot change.
 `
 
 // cookbookPage shows each recipe: what it is for, its parameters, and its rules as they stand in their file.

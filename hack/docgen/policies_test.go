@@ -79,7 +79,7 @@ func TestRulesNeedAllOfTheirMetadata(t *testing.T) {
 		{Package: "corral.scaling", Rule: "limit", Code: "B", Title: "b", Description: "one\n two"},
 		{Package: "corral.template", Rule: "deny", Code: "A", Title: "a", Description: "x|y"},
 	})
-	want := "| code | rule | is |\n|---|---|---|\n| `A` | `corral.template.deny` | **a.** x\\|y |\n| `B` | `corral.scaling.limit` | **b.** one two |"
+	want := "| code | rule | meaning |\n|---|---|---|\n| `A` | `corral.template.deny` | **a.** x\\|y |\n| `B` | `corral.scaling.limit` | **b.** one two |"
 	if err != nil || table != want {
 		t.Error(fmt.Sprint(err), table)
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims decides which claim of its pool's cache a runner takes, what becomes of it when the runner ends, and which
+// Package claims decides which claim of its pool's cache a runner takes, whether the claim is kept when the runner ends, and which
 // claims are deleted. It is pure.
 package claims
 
@@ -29,41 +29,41 @@ const probeInterval = time.Minute
 // Claim is one claim of a cache.
 type Claim struct {
 	Name string
-	// Number is its place among the names of the pool's claims; -1 for a name that is none of them.
+	// Number is the number in the claim's name, or -1 if the name is not one of the pool's claims.
 	Number int
-	// Holder is the runner that has it or had it last, Taken when that runner took it.
+	// Holder is the current or last runner with the claim. Taken is the time when that runner took it.
 	Holder types.UID
 	Taken  time.Time
-	// InUse is true unless its holder and its holder's pod are gone.
+	// InUse is true unless the holder and the holder's pod are gone.
 	InUse bool
-	// Leaving is true of one in use whose holder is being ended.
+	// Leaving is true if the claim is in use and its holder is being removed.
 	Leaving bool
-	// LeavesBy is by when one in use should be free, as its holder has ended; zero if it hasn't.
+	// LeavesBy is the time by which the claim should be free because its holder has ended. It is zero if the holder has not ended.
 	LeavesBy time.Time
-	// FailedAt is when a runner with the claim last failed to start; zero if none did. Proved is true if the scheduler named the claim's
-	// volume as what kept the pod from a node. Otherwise the runner only missed its startup deadline: a slow cluster looks the same, so such
+	// FailedAt is the time when a runner with the claim last failed to start; zero if none did. Proved is true if the scheduler reported
+	// that the claim's volume kept the pod from a node. Otherwise the runner only missed its startup deadline: a slow cluster looks the same, so such
 	// a claim is merely tried last.
 	FailedAt time.Time
 	Proved   bool
-	// Ending is true of one that is being deleted; Unbound of one that has no volume yet; Lost of one whose volume is gone.
+	// Ending is true if the claim is being deleted, Unbound if it has no volume yet, and Lost if its volume is gone.
 	Ending, Unbound, Lost bool
-	// Orphan is true of one that no pool owns: Kubernetes deletes it with none.
+	// Orphan is true if no pool owns the claim, so that Kubernetes does not delete it with a pool.
 	Orphan bool
-	// Unlike is true of one that has another class, size or access mode than the pool declares.
+	// Unlike is true if the claim has another class, size or access mode than the pool declares.
 	Unlike bool
 }
 
-// Choice is what a runner does for a claim.
+// Choice tells a runner how to get a claim.
 type Choice struct {
-	// Use names a claim to use, or one that the runner has already if Own.
+	// Use is the name of the claim to use. Own is true if the runner already has it.
 	Use string
 	Own bool
-	// Make is the number of a claim to make, -1 for none.
+	// Make is the number of a new claim to create, or -1.
 	Make int
-	// Missing is why there is no claim; "" if there is one. Soon says that there will be one, as a runner with one ends or one is being deleted.
+	// Missing is the reason why there is no claim, or "". Soon is true if a claim will be free soon, because its runner is ending or a claim is being deleted.
 	Missing string
 	Soon    bool
-	// Ended says that the runner of one has ended: it is free within seconds.
+	// Ended is true if the runner of a claim has ended, so that the claim is free within seconds.
 	Ended bool
 }
 
@@ -72,7 +72,7 @@ type Choice struct {
 // Blame therefore delays a pool, but never leaves it without runners.
 //
 // While several claims are proved guilty, only claims that were taken since are reused: a new claim gets its volume where there are nodes.
-// While new claims get no volume and runners may start without one, Choose makes none, and one runner at a time tries one that failed before.
+// While new claims get no volume and runners may start without a claim, Choose creates none, and one runner at a time tries a failed claim.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
 	noVolumes, mayReuse := lacksVolumes(spec, all), reusable(spec, all, now)
 	best, made := -1, map[int]bool{}
@@ -95,7 +95,7 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	return chooseAtBound(spec, all, now)
 }
 
-// reusable reports which claims may be used again without a second thought.
+// reusable returns the claims that may be used again without restriction.
 func reusable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
 	since, noVolumes, isTried := provedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	return func(c Claim) bool {
@@ -103,7 +103,7 @@ func reusable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) 
 	}
 }
 
-// firstFree is the least number of a claim that isn't made; -1 if there are as many as may be.
+// firstFree returns the smallest unused number of a claim, or -1 if the pool has the maximum number of claims.
 func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
 	for number := range int(spec.MaxClaims) {
 		if !made[number] {
@@ -113,7 +113,7 @@ func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
 	return -1
 }
 
-// chooseAtBound chooses when no claim is free without blame and no more may be made.
+// chooseAtBound chooses a claim if none is free without blame and no more may be created.
 func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice {
 	if last := lastResort(spec, all, now); last >= 0 {
 		return Choice{Use: all[last].Name, Make: -1}
@@ -142,7 +142,7 @@ func lastResort(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	return oldestBlame(all, mayTry)
 }
 
-// lastProbe is when a blamed claim was last tried, or last proved guilty.
+// lastProbe returns the time when a blamed claim was last tried or last proved guilty.
 func lastProbe(all []Claim, now time.Time) time.Time {
 	last := lastProved(all, now)
 	for _, c := range all {
@@ -153,7 +153,7 @@ func lastProbe(all []Claim, now time.Time) time.Time {
 	return last
 }
 
-// oldestBlame returns which of some claims to try first; -1 for none.
+// oldestBlame returns the index of the claim to try first, or -1.
 func oldestBlame(all []Claim, isCandidate func(Claim) bool) int {
 	first := -1
 	for i, c := range all {
@@ -169,7 +169,7 @@ func triedBefore(a, b Claim) bool {
 	return cmp.Or(a.FailedAt.Compare(b.FailedAt), b.Taken.Compare(a.Taken)) < 0
 }
 
-// isBlamed reports whether the last runner with the claim failed to start, not long ago.
+// isBlamed reports whether the last runner with the claim recently failed to start.
 func (c Claim) isBlamed(now time.Time) bool {
 	return !c.FailedAt.IsZero() && !c.Taken.After(c.FailedAt) && now.Before(c.FailedAt.Add(BlameFor))
 }
@@ -179,7 +179,7 @@ func (c Claim) wasProbe() bool {
 	return c.Taken.After(c.FailedAt) && c.Taken.Before(c.FailedAt.Add(BlameFor))
 }
 
-// isProved reports whether the scheduler named the claim as what kept a runner from starting.
+// isProved reports whether the scheduler reported that the claim kept a runner from starting.
 func (c Claim) isProved(now time.Time) bool { return c.Proved && c.isBlamed(now) }
 
 func later(a, b time.Time) time.Time {
@@ -189,7 +189,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// provedAt is when the last claim was proved guilty, if several are; zero otherwise.
+// provedAt returns the time when the last claim was proved guilty, if several are; zero otherwise.
 func provedAt(all []Claim, now time.Time) time.Time {
 	proved := 0
 	for _, c := range all {
@@ -203,7 +203,7 @@ func provedAt(all []Claim, now time.Time) time.Time {
 	return lastProved(all, now)
 }
 
-// lastProved is when the last claim was proved guilty; zero if none is.
+// lastProved returns the time when the last claim was proved guilty; zero if none is.
 func lastProved(all []Claim, now time.Time) (last time.Time) {
 	for _, c := range all {
 		if !c.Ending && c.isProved(now) {
@@ -213,22 +213,22 @@ func lastProved(all []Claim, now time.Time) (last time.Time) {
 	return last
 }
 
-// lacksVolumes reports whether new claims are of no use. Who waits for one all the same loses nothing by trying.
+// lacksVolumes reports whether new claims get no volume. A runner that must wait for a claim anyway loses nothing by trying.
 func lacksVolumes(spec *v1alpha1.CacheSpec, all []Claim) bool {
 	return spec.GetOnMissing() == v1alpha1.StartWithout && slices.ContainsFunc(all, Claim.lacksVolume)
 }
 
-// lacksVolume reports whether the claim kept a runner from starting and has no volume still: another new one would, too.
+// lacksVolume reports whether the claim kept a runner from starting and still has no volume. Another new claim would have this problem too.
 func (c Claim) lacksVolume() bool { return c.Unbound && !c.FailedAt.IsZero() && !c.Ending }
 
-// isTried reports whether a runner tries such a claim again.
+// isTried reports whether a runner is trying a claim without a volume again.
 func (c Claim) isTried() bool { return c.lacksVolume() && c.InUse }
 
 func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
 	return fits(spec, c) && !c.Ending && !c.InUse && !c.isBlamed(now)
 }
 
-// fits says whether a claim is one that the pool declares and owns, and has a volume.
+// fits reports whether the pool declares and owns the claim, and the claim has a volume.
 func fits(spec *v1alpha1.CacheSpec, c Claim) bool {
 	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Orphan && !c.Unlike
 }
@@ -237,7 +237,7 @@ func newer(a, b Claim) bool {
 	return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.Number, b.Number)) < 0
 }
 
-// missing counts what keeps claims from being free.
+// missing counts the reasons why claims are not free.
 func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	var inUse, blamed, ending, free int
 	for _, c := range all {
@@ -262,11 +262,11 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	return text
 }
 
-// Removal is a claim to be deleted, and why.
+// Removal is a claim to delete, with the reason.
 type Removal struct{ Name, Reason string }
 
-// Remove lists the claims that are of no use: of those that no runner has, what the pool doesn't declare any more, has no volume, or was
-// not used for too long. Spec is nil if the pool declares no cache.
+// Remove lists the unused claims to delete: claims that the pool no longer declares, that have lost their volume, or that were not used
+// for too long. Spec is nil if the pool declares no cache.
 func Remove(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) []Removal {
 	var list []Removal
 	for _, c := range all {

@@ -5,38 +5,38 @@ package claims
 
 import "github.com/corral-dev/corral/apis/v1alpha1"
 
-// Ending is what is known of a runner that ends, and of its container, which alone writes to the claim.
+// Ending holds the known facts about a runner that ends and about its container, which is the only writer of the claim.
 type Ending struct {
-	// Known is true if its pod or its status tells of the container, or it surely never had a pod.
+	// Known is true if the pod or the status has the state of the container, or if the runner certainly never had a pod.
 	Known bool
-	// Started and Ended are of the container; Clean is true if it ended with exit code 0.
+	// Started and Ended describe the container. Clean is true if it exited with code 0.
 	Started, Ended, Clean bool
-	// Crashed is true if it ended with another exit code the last time; it may run again since.
+	// Crashed is true if it last exited with another code. It may have restarted since.
 	Crashed bool
-	// HasJob is true if it had a job, JobOver if that is known to be over.
+	// HasJob is true if the runner had a job. JobOver is true if the job is known to be over.
 	HasJob, JobOver bool
-	// LetGo is true if GitHub removed its registration, which it doesn't while the runner has a job.
+	// LetGo is true if GitHub removed the registration, which it refuses while the runner has a job.
 	LetGo bool
-	// Cause that keeps it from starting.
+	// Cause is the reason why the runner did not start.
 	Cause v1alpha1.RunnerCause
 }
 
-// Fate is what becomes of the claim of a runner that ends.
+// Fate is the treatment of the claim of a runner that ends.
 type Fate string
 
 const (
 	// Keep leaves the claim for the next runner.
 	Keep Fate = "Keep"
-	// Condemn leaves it, and lets no runner have it for a while: the scheduler named its volume as what kept the runner from a node.
+	// Condemn keeps the claim but lets no runner use it for a while, because the scheduler reported that its volume kept the runner from a node.
 	Condemn Fate = "Condemn"
-	// Suspect leaves it, to be tried last for a while: the runner missed its startup deadline, and nothing says why.
+	// Suspect keeps the claim but tries it last for a while, because the runner missed its startup deadline for an unknown reason.
 	Suspect Fate = "Suspect"
-	// Delete deletes it: what a job left half done must not reach the next.
+	// Delete deletes the claim, because the next job must not see the unfinished files of a job.
 	Delete Fate = "Delete"
 )
 
-// FateOf returns what becomes of the claim, and why. A claim is left to the next runner only if it is known that no job was
-// cut off: one too many that is deleted costs time, one too few costs a job.
+// FateOf returns the fate of the claim and the reason. The next runner gets the claim only if certainly no job was
+// interrupted. An unnecessary deletion costs time, but a missing deletion can fail a job.
 func FateOf(e Ending) (Fate, string) {
 	switch {
 	case !e.Known:
@@ -55,10 +55,10 @@ func FateOf(e Ending) (Fate, string) {
 	return Delete, "its runner didn't end well"
 }
 
-// isUnused reports whether the runner never had the claim: a job begins before the node tells of the container, which a lost node never does.
+// isUnused reports whether the runner never used the claim. A job can start before the node reports the container, and a lost node never reports it.
 func (e Ending) isUnused() bool { return !e.Started && !e.HasJob && !e.JobOver }
 
-// fateOfUnused is of the claim of a runner that never started.
+// fateOfUnused returns the fate of the claim of a runner that never started.
 func fateOfUnused(cause v1alpha1.RunnerCause) (Fate, string) {
 	switch cause {
 	case v1alpha1.CauseCache:

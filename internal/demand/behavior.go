@@ -11,27 +11,27 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Bounds hold in any case, at once: behavior neither keeps a number above Max nor below Min. Max comes first.
+// Bounds apply at once and always: behavior never keeps a number above Max or below Min. Max takes precedence.
 type Bounds struct{ Min, Max int32 }
 
 func (b Bounds) cut(n int32) int32 { return min(max(n, b.Min), b.Max) }
 
-// Step is what behavior makes of a wanted number.
+// Step is the result of applying behavior to a wanted number.
 type Step struct {
 	// Number to have now.
 	Number int32
-	// Reason why it isn't what is wanted, without a full stop; empty if it is.
+	// Reason why Number differs from the wanted number, without a full stop; empty if it does not differ.
 	Reason string
-	// Next is after what time to look again; 0 for no time.
+	// Next is the time after which to look again; 0 for none.
 	Next time.Duration
 }
 
-// Behave says how far the number goes from before to wanted now, and notes it in the history. Without a behavior, that is at once.
-// It goes by the number that it gave last, whatever became of that; before is taken where it gave none.
+// Behave returns how far the number may move from before to wanted now, and records it in the history. Without a behavior, the number
+// changes at once. Behave starts from the number that it returned last, even if that number was not reached. Without one, it uses before.
 //
-// The terms are those of a HorizontalPodAutoscaler: first what was wanted in the stabilization windows, then the tolerance, then how
-// much the policies allow. Other than there, what was wanted holds until something else is, whether or not it was looked at;
-// a percentage allows a change of 1 at least, so that there is a way from 0; and the way to 0 is never too small a change.
+// The steps are the steps of a HorizontalPodAutoscaler: first the stabilization windows, then the tolerance, then the policies. There are
+// three differences. A wanted number stays in force until another one is wanted, even without evaluations. A percentage allows a
+// change of at least 1, so that it can leave 0. A change to 0 is never too small.
 func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wanted int32, now time.Time) Step {
 	if h.number != nil {
 		before = *h.number
@@ -51,7 +51,7 @@ func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wan
 	return s
 }
 
-// judge goes through the steps of a behavior.
+// judge applies the steps of a behavior.
 func (h *History) judge(b *v1alpha1.ScalingBehavior, before, wanted int32, now time.Time) Step {
 	up, down := rulesOr(b.ScaleUp), rulesOr(b.ScaleDown)
 	s := h.stabilize(before, wanted, window(up), window(down), now)
@@ -83,7 +83,7 @@ func window(r *v1alpha1.ScalingRules) time.Duration {
 	return time.Duration(max(0, *r.StabilizationWindowSeconds)) * time.Second
 }
 
-// stabilize keeps the number between the smallest that was wanted in the one window and the largest in the other.
+// stabilize limits the number by the smallest wanted number in one window and the largest in the other.
 func (h *History) stabilize(before, wanted int32, up, down time.Duration, now time.Time) Step {
 	least, _, nextUp := h.wantedIn(up, now)
 	_, most, nextDown := h.wantedIn(down, now)
@@ -107,7 +107,7 @@ func stabilized(number, wanted int32, which string, window, next time.Duration) 
 	return Step{Number: number, Reason: fmt.Sprintf("%d wanted, kept to the %s of the last %s", wanted, which, window), Next: next}
 }
 
-// isSmall reports whether a change is within a part of the number before.
+// isSmall reports whether a change is within a tolerated part of the previous number.
 func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	if tolerance == nil || number == before || number == 0 {
 		return false
@@ -117,7 +117,7 @@ func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	return by <= part
 }
 
-// limit is how far policies let the number go, what says so, and when that is to be looked at again.
+// limit returns how far policies let the number move, the limiting policy, and the time of the next look.
 func (h *History) limit(r *v1alpha1.ScalingRules, before, number int32, now time.Time) (limit int32, by string, next time.Duration) {
 	if number == before || (len(r.Policies) == 0 && r.SelectPolicy != v1alpha1.SelectDisabled) {
 		return number, "", 0
@@ -129,7 +129,7 @@ func (h *History) limit(r *v1alpha1.ScalingRules, before, number int32, now time
 	if r.SelectPolicy == v1alpha1.SelectDisabled {
 		return before, fmt.Sprintf("kept at %d: no change in this direction", before), 0
 	}
-	// Room is how far it may go from before, in the direction.
+	// Room is how far the number may move from before, in the direction.
 	room := int64(-1)
 	for _, p := range r.Policies {
 		period := time.Duration(p.PeriodSeconds) * time.Second
@@ -157,7 +157,7 @@ func unit(t v1alpha1.ScalingPolicyType, n int32) string {
 	return "runners"
 }
 
-// allowance is how many runners a policy allows to come or go, given how many there were.
+// allowance returns how many runners a policy allows to be added or removed, given the number at the start of its period.
 func allowance(p v1alpha1.ScalingPolicy, begun int64) int64 {
 	if p.Type != v1alpha1.ScalePercent {
 		return int64(p.Value)
@@ -166,7 +166,7 @@ func allowance(p v1alpha1.ScalingPolicy, begun int64) int64 {
 	return max(1, (part+99)/100)
 }
 
-// sooner is the shorter of two times, 0 being none.
+// sooner returns the shorter of two times, where 0 means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || (b != 0 && b < a) {
 		return b

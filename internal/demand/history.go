@@ -14,31 +14,31 @@ import (
 const (
 	// mostKept bounds each list of a History. Beyond it, neighbors are merged.
 	mostKept = 64
-	// longestWindow and longestPeriod are the longest that a pool may declare.
+	// longestWindow and longestPeriod are the maxima that a pool may declare.
 	longestWindow, longestPeriod = time.Hour, 30 * time.Minute
 )
 
-// History is what was wanted and done of late: what behavior looks back at. It is bounded. The zero one knows nothing.
+// History holds recently wanted numbers and changes, which behavior uses. Its size is limited. The zero value is empty.
 type History struct {
-	wanted []span   // in the order of time; each ends where the next begins
-	done   []change // in the order of time
-	number *int32   // that was given last
+	wanted []span   // in order of time; each ends where the next begins
+	done   []change // in order of time
+	number *int32   // the last result
 }
 
-// span is a time in which numbers were wanted.
+// span is a time span with the wanted numbers.
 type span struct {
 	from        time.Time
 	least, most int32
 }
 
-// change is what was done.
+// change is a change of the number.
 type change struct {
 	at time.Time
 	by int32
 }
 
-// Rebuilt is the history of a pool whose own is lost: as if the number of its last decision had been wanted up to now. Windows begin
-// anew, so that a restart makes nothing faster. Without a decision it is empty.
+// Rebuilt returns a history for a pool that has lost its own, as if the number of its last decision had been wanted until now. Windows
+// start again, so that a restart makes no change faster. Without a decision it is empty.
 func Rebuilt(last *v1alpha1.Decision, now time.Time) History {
 	if last == nil {
 		return History{}
@@ -60,20 +60,20 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Clone returns a copy that changes alone.
+// Clone returns an independent copy.
 func (h *History) Clone() History {
 	c := *h
 	c.wanted, c.done = slices.Clone(h.wanted), slices.Clone(h.done)
 	return c
 }
 
-// want notes what is wanted from now on.
+// want records the number that is wanted from now on.
 func (h *History) want(n int32, now time.Time) {
 	h.settle(now)
 	if last := len(h.wanted) - 1; last < 0 || h.wanted[last].least != n || h.wanted[last].most != n {
 		h.wanted = append(h.wanted, span{from: now, least: n, most: n})
 	}
-	// The first goes when it ended before the longest window.
+	// Drop the first span if it ended before the longest window.
 	for len(h.wanted) > 1 && !h.wanted[1].from.After(now.Add(-longestWindow)) {
 		h.wanted = h.wanted[1:]
 	}
@@ -82,7 +82,7 @@ func (h *History) want(n int32, now time.Time) {
 	}
 }
 
-// settle has nothing be later than now: the clock may have been put back.
+// settle moves later times to now, because the clock may have been set back.
 func (h *History) settle(now time.Time) {
 	for i := range h.wanted {
 		h.wanted[i].from = earlier(h.wanted[i].from, now)
@@ -92,7 +92,7 @@ func (h *History) settle(now time.Time) {
 	}
 }
 
-// mergeSpans makes one of the two neighbors that are the shortest together; what is wanted now stays as it is.
+// mergeSpans merges the two neighbors with the shortest total time. The currently wanted number does not change.
 func mergeSpans(all []span) []span {
 	best, shortest := 0, time.Duration(math.MaxInt64)
 	for i := range len(all) - 2 {
@@ -104,7 +104,7 @@ func mergeSpans(all []span) []span {
 	return slices.Concat(all[:best], []span{{from: a.from, least: min(a.least, b.least), most: max(a.most, b.most)}}, all[best+2:])
 }
 
-// wantedIn returns the smallest and the largest number wanted in a time up to now, and when a part of it is to be forgotten.
+// wantedIn returns the smallest and the largest number wanted in a time span up to now, and when the result may change.
 func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int32, next time.Duration) {
 	last := h.wanted[len(h.wanted)-1]
 	least, most = last.least, last.most
@@ -118,7 +118,7 @@ func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int
 	return least, most, next
 }
 
-// did notes a change.
+// did records a change.
 func (h *History) did(before, number int32, now time.Time) {
 	if number != before {
 		h.done = append(h.done, change{at: now, by: number - before})
@@ -131,7 +131,7 @@ func (h *History) did(before, number int32, now time.Time) {
 	}
 }
 
-// mergeChanges makes one of the two neighbors that are the closest, at the later time.
+// mergeChanges merges the two closest neighbors, at the later time.
 func mergeChanges(all []change) []change {
 	best, shortest := 0, time.Duration(math.MaxInt64)
 	for i := range len(all) - 1 {
@@ -143,7 +143,7 @@ func mergeChanges(all []change) []change {
 	return slices.Concat(all[:best], []change{{at: all[best+1].at, by: int32(by)}}, all[best+2:]) //nolint:gosec // it is bounded
 }
 
-// changedIn returns by how much the number rose in a time up to now, fell if negative, and when a part of it is to be forgotten.
+// changedIn returns by how much the number rose (or fell, if negative) in a time span up to now, and when the result may change.
 func (h *History) changedIn(period time.Duration, now time.Time) (risen int64, next time.Duration) {
 	for _, c := range h.done {
 		left := c.at.Add(period).Sub(now)

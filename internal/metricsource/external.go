@@ -20,14 +20,14 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 )
 
-// External asks the cluster's external metrics API, as a HorizontalPodAutoscaler does.
+// External reads the cluster's external metrics API, as a HorizontalPodAutoscaler does.
 type External struct {
 	host   *url.URL
 	client *http.Client
 	now    func() time.Time
 }
 
-// NewExternal returns one for a cluster.
+// NewExternal returns an External for a cluster.
 func NewExternal(config *rest.Config, now func() time.Time) (*External, error) {
 	c := rest.CopyConfig(config)
 	c.Timeout = Timeout
@@ -43,7 +43,7 @@ func NewExternal(config *rest.Config, now func() time.Time) (*External, error) {
 	return &External{host: host, client: client, now: now}, nil
 }
 
-// values is an ExternalMetricValueList of external.metrics.k8s.io/v1beta1, as far as it is read.
+// values holds the used fields of an ExternalMetricValueList of external.metrics.k8s.io/v1beta1.
 type values struct {
 	Items []struct {
 		Timestamp metav1.Time       `json:"timestamp"`
@@ -51,8 +51,8 @@ type values struct {
 	} `json:"items"`
 }
 
-// Value asks for a metric of a namespace, and adds up its series. It is an error if there are none, or one is older than maxAge: a
-// *demand.NoSignal if the API did answer.
+// Value reads a metric of a namespace and adds up its series. It returns an error if there are none, or if one is older than maxAge. The
+// error is a *demand.NoSignal if the API answered.
 //
 // The protocol is https://github.com/kubernetes/design-proposals-archive/blob/main/instrumentation/external-metrics-api.md.
 func (x *External) Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error) {
@@ -100,7 +100,7 @@ func (x *External) get(ctx context.Context, u *url.URL, selector string) ([]byte
 	return nil, fmt.Errorf("the API answered %d", code)
 }
 
-// sum adds up the values. Their number is bounded by the size of the answer.
+// sum adds up the values. The size of the answer limits their number.
 func (v *values) sum(now time.Time, maxAge time.Duration) (float64, error) {
 	if len(v.Items) == 0 {
 		return 0, &demand.NoSignal{Reason: "the metric has no values"}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metricsource asks for single numbers: Prometheus servers that the administrator allows, and the cluster's external metrics.
-// What answers isn't trusted: time and size of an answer are bounded, no redirect is followed, and what isn't one fresh number is an error.
+// Package metricsource reads single numbers from Prometheus servers that the administrator allows, and from the cluster's external metrics.
+// It does not trust the servers: it limits the time and size of an answer, follows no redirect, and accepts only one fresh number.
 package metricsource
 
 import (
@@ -30,34 +30,34 @@ import (
 )
 
 const (
-	// Timeout bounds a question, from the connection to the last byte of the answer.
+	// Timeout limits a query, from the connection to the last byte of the answer.
 	Timeout = 10 * time.Second
-	// mostAnswer bounds an answer, in bytes. One number takes a few hundred.
+	// mostAnswer limits an answer, in bytes. One number takes a few hundred.
 	mostAnswer = 256 << 10
-	// mostHeader bounds the header of an answer, in bytes.
+	// mostHeader limits the header of an answer, in bytes.
 	mostHeader = 32 << 10
-	// maxQuoted bounds what is told of a server's own words, in bytes.
+	// maxQuoted limits the quoted part of a server's message, in bytes.
 	maxQuoted = 160
 )
 
-// Servers are the Prometheus servers that may be asked, by name.
+// Servers are the allowed Prometheus servers by name.
 type Servers struct {
 	urls   map[string]*url.URL
 	client *http.Client
 	now    func() time.Time
 }
 
-// ServersOptions for NewServers; all may be left out.
+// ServersOptions are options for NewServers. All are optional.
 type ServersOptions struct {
-	// Transport of the requests. Default: one of its own, with the proxies of the environment.
+	// Transport of the requests. Default: a new one with the proxies of the environment.
 	Transport http.RoundTripper
-	// Timeout of a question. Default: Timeout.
+	// Timeout of a query. Default: Timeout.
 	Timeout time.Duration
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// NewServers returns the servers of flags of the form NAME=URL. The URL may have a path, under which the API's /api/v1 is.
+// NewServers returns the servers for flags of the form NAME=URL. The URL may have a path, which is the parent of the API's /api/v1.
 func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	s := &Servers{urls: map[string]*url.URL{}, now: o.Now}
 	for _, f := range flags {
@@ -84,13 +84,13 @@ func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	o.Timeout = cmp.Or(o.Timeout, Timeout)
 	s.client = &http.Client{
 		Transport: transport, Timeout: o.Timeout,
-		// A server that sends elsewhere could have the controller ask what only the controller can reach.
+		// Otherwise a server could redirect the controller to hosts that only the controller can reach.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil
 }
 
-// redacted leaves out what may be a password.
+// redacted removes possible passwords.
 func redacted(flag string) string {
 	before, after, ok := strings.Cut(flag, "@")
 	if !ok {
@@ -126,9 +126,9 @@ func (s *Servers) Names() []string {
 	return slices.Sorted(maps.Keys(s.urls))
 }
 
-// Query asks a server for the value of a query now. It is an error if the answer isn't one number, or is older than maxAge: a
-// *demand.NoSignal if the server did answer. Samples older than maxAge aren't looked at, if the server heeds lookback_delta, as
-// Prometheus does, and no part of the data may be missing, if it heeds partial_response, as Thanos does.
+// Query returns the current value of a query. It returns an error if the answer is not one number, or is older than maxAge. The error is a
+// *demand.NoSignal if the server answered. A server that supports lookback_delta, as Prometheus does, ignores samples older than maxAge. A
+// server that supports partial_response, as Thanos does, fails if a part of the data is missing.
 //
 // The protocol is https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries.
 func (s *Servers) Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error) {
@@ -169,7 +169,7 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(math.Max(1, d.Seconds()), 'f', -1, 64)
 }
 
-// plain leaves out the URL, which a pool's status needn't show, and what is different at each attempt.
+// plain removes the URL, which a pool's status need not show, and the parts that differ between attempts.
 func plain(err error) error {
 	e := net.Error(nil)
 	switch {
@@ -181,7 +181,7 @@ func plain(err error) error {
 	return errors.New(neterr.Describe(err))
 }
 
-// send makes a request, and reads what was answered, if it isn't too much.
+// send makes a request and reads the answer up to the limit.
 func send(client *http.Client, req *http.Request) (status int, body []byte, err error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := client.Do(req)
@@ -226,7 +226,7 @@ func parseAnswer(status int, raw []byte) (*answer, error) {
 	return a, nil
 }
 
-// quote makes words of a server fit to be shown.
+// quote makes a server's message safe to show.
 func quote(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -245,7 +245,7 @@ func quote(s string) string {
 // sample is a time in seconds since 1970, and a number as text.
 type sample [2]json.RawMessage
 
-// number is the one that the answer holds.
+// number returns the only number of the answer.
 func (a *answer) number(now time.Time, maxAge time.Duration) (float64, error) {
 	if len(a.Warnings) > 0 {
 		return 0, &demand.NoSignal{Reason: "Prometheus warns: " + quote(a.Warnings[0])}
@@ -264,7 +264,7 @@ func (a *answer) number(now time.Time, maxAge time.Duration) (float64, error) {
 	return value, nil
 }
 
-// sample is the only one of the answer.
+// sample returns the only sample of the answer.
 func (a *answer) sample() (sample, error) {
 	var s sample
 	switch a.Data.Type {

@@ -9,41 +9,41 @@ import (
 	"time"
 )
 
-// Runner is a runner that is in its state since a time.
+// Runner is a runner with the time when it entered its state.
 type Runner struct {
 	Name  string
 	Since time.Time
 }
 
-// Suspects are runners of which GitHub seems to miss some. It counts and does not name, and its counts are wrong at times:
-// they are to be looked up until those that are missing are found.
+// Suspects are runners of which GitHub seems to miss some. GitHub's counts contain no names and are sometimes wrong, so
+// Corral looks up suspects until it finds the missing runners.
 type Suspects struct {
-	// Names of all of them, the longest in their state first. None if none is missing.
+	// Names of all suspects, the longest in their state first. Empty if none is missing.
 	Names []string
-	// Missing is how many of them are missing.
+	// Missing is the number of missing runners.
 	Missing int
 }
 
-// Connected is what GitHub's count of online runners says about those that are idle.
+// Connected holds the conclusions from GitHub's count of online runners about idle runners.
 type Connected struct {
 	// Suspects are idle runners that GitHub may not see.
 	Suspects Suspects
-	// Ask is true when GitHub's count is from before some runner had to be connected, or may have one instead that is gone.
+	// Ask is true if GitHub's count is older than the deadline of a runner to connect, or may include a runner that is gone.
 	Ask bool
-	// Next is the time until the next runner has to be connected; 0 for none.
+	// Next is the time until the next runner must be connected; 0 for none.
 	Next time.Duration
-	// Sure are idle runners that GitHub surely saw.
+	// Sure lists idle runners that GitHub has certainly seen.
 	Sure []Runner
 }
 
-// Online is how many runners GitHub counted as online.
+// Online is the number of runners that GitHub counted as online.
 type Online struct {
 	Count int
-	// At is when it counted, Unsettled when some runner was last on its way out, which GitHub may count, too.
+	// At is the time of the count. Unsettled is the last time when a runner was leaving, which GitHub may still count.
 	At, Unsettled time.Time
 }
 
-// countAgain is how old a count has to be that nothing but runners on their way out makes doubtful.
+// countAgain is the age after which a count is repeated if only leaving runners make it doubtful.
 const countAgain = time.Minute
 
 // Connections compares idle runners and the number of busy ones with how many runners
@@ -66,12 +66,12 @@ func Connections(idle []Runner, busy int, online Online, deadline time.Duration,
 	if c.Ask {
 		return Connected{Ask: true}
 	}
-	// Those that aren't due may be online too: then one too few is missing, until their time comes.
+	// Runners before their deadline may be online too. Then the number of missing runners is too low until their deadline.
 	c.Suspects = suspects(old, len(old)+busy-online.Count)
 	switch age := now.Sub(online.At); {
 	case len(old) == 0 || c.Suspects.Missing > 0:
 	case !online.At.After(online.Unsettled) && age >= countAgain:
-		c.Ask = true // one that is gone by now may have been counted instead of one of them
+		c.Ask = true // the count may include a runner that is gone by now instead of one of these
 	case !online.At.After(online.Unsettled):
 		c.wait(countAgain - age)
 	case len(idle)+busy <= online.Count:
@@ -80,22 +80,22 @@ func Connections(idle []Runner, busy int, online Online, deadline time.Duration,
 	return c
 }
 
-// wait makes Next no later than that.
+// wait limits Next to a time.
 func (c *Connected) wait(d time.Duration) {
 	if c.Next == 0 || d < c.Next {
 		c.Next = d
 	}
 }
 
-// Overdue returns runners that are taken for busy although GitHub counted fewer as busy
+// Overdue returns runners that count as busy although GitHub counted fewer busy runners
 // at a time: the completion of a job may have been lost.
-// Those that got their job just before GitHub counted aren't suspected.
+// It does not suspect runners that got their job just before the count.
 func Overdue(busy []Runner, counted int, at time.Time) Suspects {
 	old := slices.DeleteFunc(slices.Clone(busy), func(r Runner) bool { return at.Before(r.Since.Add(Settle)) })
 	return suspects(old, len(old)-counted)
 }
 
-// suspects returns the runners of which so many are missing.
+// suspects returns the runners among which some are missing.
 func suspects(runners []Runner, missing int) Suspects {
 	if missing <= 0 {
 		return Suspects{}

@@ -17,36 +17,36 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// End is how a pod ended, is ending, or was refused by its node. The zero value is of a pod that goes on.
+// End describes how a pod ended, is ending, or was refused by its node. The zero value is for a pod that continues.
 type End struct {
 	// Actor ended the pod.
 	Actor v1alpha1.RunnerActor
 	// Reason is the constant of Kubernetes or of the container runtime, or ReasonDeleted.
 	Reason string
-	// Message is the pod's own, on one line; "" if only a container tells of the end.
+	// Message is the pod's message on one line; "" if only a container reports the end.
 	Message string
-	// Cause is what the evidence proves, whether the runner had a job or not. It is "" of a container that ended with exit code 0.
+	// Cause is the cause that the evidence proves, with or without a job. It is "" for a container that exited with code 0.
 	Cause v1alpha1.RunnerCause
 	// JobLost is true if the runner had a job that was not over.
 	JobLost bool
 }
 
-// Witness is what is known of a runner besides its pod.
+// Witness holds the facts about a runner that its pod does not show.
 type Witness struct {
-	// Ending is true while Corral ends the runner: it then deletes the pod, or sets a deadline that stops it.
+	// Ending is true while Corral removes the runner. It then deletes the pod, or sets a deadline that stops it.
 	Ending bool
 	// HasJob is true while GitHub reports a job that is not over.
 	HasJob bool
 }
 
-// verdict is who ends a pod that has a reason, and what that is called.
+// verdict maps a reason of a pod to the actor that ends the pod and the cause.
 type verdict struct {
 	actor v1alpha1.RunnerActor
 	cause v1alpha1.RunnerCause
 }
 
 var (
-	// byNode is the verdict on what a node does for reasons of its own, and byTemplate that on a pod that asks for what the node can't give.
+	// byNode is the verdict for actions of a node for its own reasons. byTemplate is the verdict for a pod with requirements that the node cannot meet.
 	byNode     = verdict{v1alpha1.ActorNode, v1alpha1.CauseNode}
 	byTemplate = verdict{v1alpha1.ActorNode, v1alpha1.CauseConfig}
 	byLimit    = verdict{v1alpha1.ActorContainer, v1alpha1.CauseCrash}
@@ -55,9 +55,9 @@ var (
 )
 
 const (
-	// ReasonDeleted is the reason of a pod that was deleted. Kubernetes does not record who asked for that.
+	// ReasonDeleted is the reason of a deleted pod. Kubernetes does not record who deleted it.
 	ReasonDeleted = "Deleted"
-	// reasonUnknown is the reason of a pod that ended without saying why.
+	// reasonUnknown is the reason of a pod that ended without a reason.
 	reasonUnknown = "Unknown"
 	// outOf begins a kubelet's reason for a pod that needs more of a resource than the node has left; the resource follows.
 	outOf = "OutOf"
@@ -75,7 +75,7 @@ var podVerdicts = map[string]verdict{
 	"Terminated":     byNode,
 	"Preempting":     byNode,
 	deadlineExceeded: {v1alpha1.ActorNode, v1alpha1.CauseDeadline},
-	// A kubelet refuses the pod for the state that the node is in: pkg/kubelet/lifecycle, cm, nodeshutdown, volumemanager.
+	// A kubelet refuses the pod because of the state of the node: pkg/kubelet/lifecycle, cm, nodeshutdown, volumemanager.
 	"NodeShutdown":                   byNode,
 	"UnexpectedAdmissionError":       byNode,
 	"InvalidNodeInfo":                byNode,
@@ -88,7 +88,7 @@ var podVerdicts = map[string]verdict{
 	"TopologyAffinityError":          byNode,
 	"SMTAlignmentError":              byNode,
 	"VolumeAttachmentLimitExceeded":  byNode,
-	// A kubelet refuses the pod for what its template asks for.
+	// A kubelet refuses the pod because of its template.
 	"SysctlForbidden":                      byTemplate,
 	"AppArmor":                             byTemplate,
 	"PodOSNotSupported":                    byTemplate,
@@ -102,7 +102,7 @@ var podVerdicts = map[string]verdict{
 	"NodeLost": byNode,
 }
 
-// disruptionVerdicts has the reasons of the condition DisruptionTarget. Whatever sets that condition ends a pod for no fault of the pod's.
+// disruptionVerdicts has the reasons of the condition DisruptionTarget. An actor that sets this condition ends a pod that is not at fault.
 var disruptionVerdicts = map[string]verdict{
 	corev1.PodReasonTerminationByKubelet:  byNode,
 	corev1.PodReasonPreemptionByScheduler: {v1alpha1.ActorScheduler, v1alpha1.CauseRemoved},
@@ -146,7 +146,7 @@ func (v verdict) end(reason, message string) End {
 	return End{Actor: v.actor, Cause: v.cause, Reason: reason, Message: message}
 }
 
-// isOver reports whether a pod ended or is being deleted. Before that, a reason or a condition is only a warning.
+// isOver reports whether a pod has ended or is being deleted. Before that, a reason or a condition is only a warning.
 func isOver(pod *corev1.Pod) bool { return HasEnded(pod) || !pod.DeletionTimestamp.IsZero() }
 
 func endByCorral(pod *corev1.Pod, w Witness) End {
@@ -177,7 +177,7 @@ func endOfPod(pod *corev1.Pod) End {
 	return v.end(reason, pod.Status.Message)
 }
 
-// isLong reports whether the runner's container had the time to start and to take a job.
+// isLong reports whether the runner's container had enough time to start and to take a job.
 func isLong(pod *corev1.Pod) bool {
 	t := runnerStatus(pod).State.Terminated
 	return t != nil && t.FinishedAt.Sub(t.StartedAt.Time) >= StuckDeadline
@@ -195,7 +195,7 @@ func endByDisruption(pod *corev1.Pod) End {
 	return v.end(c.Reason, c.Message)
 }
 
-// disruptionOf returns the condition that says that somebody ends the pod; nil if none holds.
+// disruptionOf returns the true condition that reports a disruption of the pod; nil if there is none.
 func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
@@ -206,7 +206,7 @@ func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
 	return &pod.Status.Conditions[i]
 }
 
-// endByDeletion is of a pod that someone deletes. Its container may have crashed just before: clocks of nodes differ, so times prove nothing.
+// endByDeletion classifies the end of a pod that an actor deletes. Its container may have crashed just before: clocks of nodes differ, so times prove nothing.
 func endByDeletion(pod *corev1.Pod) End {
 	if pod.DeletionTimestamp.IsZero() {
 		return End{}
@@ -224,7 +224,7 @@ func endOfContainers(pod *corev1.Pod) End {
 	}
 	for _, s := range pod.Status.InitContainerStatuses {
 		switch t := s.State.Terminated; {
-		case isLooping(s): // a container that is no sidecar is not started again
+		case isLooping(s): // only sidecars restart
 			return verdict{v1alpha1.ActorSidecar, v1alpha1.CauseCrash}.end(s.State.Waiting.Reason, "")
 		case t != nil && t.ExitCode != 0:
 			return verdict{v1alpha1.ActorInitContainer, v1alpha1.CauseCrash}.end(t.Reason, "")
@@ -242,7 +242,7 @@ func endOfRunner(pod *corev1.Pod, t *corev1.ContainerStateTerminated) End {
 	case t.ExitCode == 0:
 		v = verdict{actor: v1alpha1.ActorRunner}
 	case t.Reason == outOfMemory && isUnlimited(pod):
-		v = byNode // nothing but the node's own memory can have been exhausted
+		v = byNode // only the node's own memory can have been exhausted
 	case !known:
 		v = verdict{v1alpha1.ActorRunner, v1alpha1.CauseCrash}
 	}
@@ -273,16 +273,16 @@ func runnerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 }
 
 const (
-	// maxLog bounds what is kept of the end of a container's log, and of a pod's message, in bytes.
+	// maxLog limits the kept end of a container's log, and the message of a pod, in bytes.
 	maxLog = 1000
-	// kubeletCut is how much of the end of a log a kubelet tells, in bytes:
+	// kubeletCut is the size of the end of a log that a kubelet reports, in bytes:
 	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
 	kubeletCut = 2048
 )
 
-// exitOf returns how a pod and its container ended; nil for one that goes on, or ended with exit code 0 by itself or by Corral.
+// exitOf returns how a pod and its container ended. It returns nil for a pod that continues, and for an exit with code 0 by itself or by Corral.
 func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha1.RunnerExit {
-	if e.Actor == "" && t != nil { // it runs again
+	if e.Actor == "" && t != nil { // it has restarted
 		e = endOfRunner(pod, t)
 	}
 	t = cmp.Or(t, &corev1.ContainerStateTerminated{})
@@ -291,7 +291,7 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha
 	}
 	message := t.Message
 	if len(message) >= kubeletCut {
-		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a credential isn't known for one
+		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a truncated credential is not recognizable
 	}
 	text := line(message)
 	return &v1alpha1.RunnerExit{
@@ -300,10 +300,10 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha
 	}
 }
 
-// harmless returns a pod's message, which a node or another controller wrote: bounded, on one line.
+// harmless returns a pod's message, which a node or another controller wrote, with a limited size and on one line.
 func harmless(message string) string { return wording.Truncate(line(message), maxLog) }
 
-// line returns a text on one line, without credentials and without what acts on a terminal.
+// line returns a text on one line, without credentials and without terminal control characters.
 func line(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {

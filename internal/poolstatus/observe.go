@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Observe gathers what a Runner and its Pod (nil if there is none) tell. deadline is the startup deadline that the pool declares.
+// Observe collects the facts from a Runner and its Pod, which may be nil. deadline is the startup deadline that the pool declares.
 func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now time.Time) Observation {
 	o := Observation{
 		CreatedAt: r.CreationTimestamp.Time, Deadline: r.Spec.StartsWithin(deadline),
@@ -31,7 +31,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	if o.Job == nil && pod != nil {
 		o.Job = JobOf(pod)
 	}
-	if r.Persists() { // a job that is over leaves it free for the next
+	if r.Persists() { // after a job it is free for the next one
 		o.Expires = o.CreatedAt.Add(TokenLife)
 		if o.Job = LastJob(r, pod); o.Job.IsOver() {
 			o.IdleSince, o.Job = o.Job.CompletedAt.Time, nil
@@ -63,7 +63,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 }
 
 // plausible returns when something happened for which a node gives a time. The clock of a node may be wrong, and would end runners too early or
-// too late: what is recorded already counts, and a time before something that came first, or in the future, is replaced by now.
+// too late. A recorded time takes precedence. A time in the future, or before an earlier step, is replaced by now.
 func plausible(byNode time.Time, known *metav1.Time, least, now time.Time) time.Time {
 	switch {
 	case byNode.IsZero():
@@ -83,7 +83,7 @@ type mark struct {
 	RunnerID  int64     `json:"runnerID"`
 }
 
-// Mark is the annotation that puts a job on a pod when its runner, registered under an id, starts it. So it
+// Mark returns the annotation that records a job on a pod when its runner, registered under an id, starts the job. The record
 // survives the loss of the Runner's status.
 func Mark(job *v1alpha1.JobReference, runner types.UID, registration int64) (string, error) {
 	text, err := json.Marshal(mark{JobReference: *job, RunnerUID: runner, RunnerID: registration})
@@ -93,8 +93,8 @@ func Mark(job *v1alpha1.JobReference, runner types.UID, registration int64) (str
 	return string(text), nil
 }
 
-// JobOf reads such a mark. It returns nil for none, and for one that is not of the pod's own runner and registration: who
-// wrote that has seen neither.
+// JobOf reads such a mark. It returns nil if there is none, or if the mark does not belong to the pod's own runner and
+// registration, because its author cannot have seen either.
 func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
 	m := &mark{}
 	if json.Unmarshal([]byte(pod.Annotations[v1alpha1.JobAnnotation]), m) != nil || m.ID == "" || m.RunnerUID == "" || m.RunnerID == 0 {
@@ -112,7 +112,7 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 	if persists && !HasEnded(pod) {
 		observeAgain(o, pod, status)
 	}
-	if o.EndedAt.IsZero() && HasEnded(pod) { // its container never began, or the node lost it
+	if o.EndedAt.IsZero() && HasEnded(pod) { // its container never started, or the node lost it
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
 	}
 	t := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
@@ -125,16 +125,16 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 	}
 }
 
-// observeEnd takes in who ended the pod, or is about to, and why. t is how a container ended; nil if none did.
+// observeEnd records who ended the pod, or is about to end it, and why. t describes how a container ended; nil if none did.
 func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTerminated) {
 	e := EndOf(pod, Witness{Ending: o.Terminating, HasJob: o.Job != nil && !o.Job.IsOver()})
 	hasEnded := !o.EndedAt.IsZero()
-	isOfContainer := t != nil && e.Reason == t.Reason // whose exit code the reason has
+	isOfContainer := t != nil && e.Reason == t.Reason // the reason includes its exit code
 	if e.Message != "" || e.Cause.IsExternal() && !isOfContainer {
 		o.EndReason = describe(e.Reason, e.Message)
 	}
 	switch {
-	case e.JobLost: // its end is the job's matter
+	case e.JobLost: // the job is responsible for its end
 		o.Cause = ""
 	case hasEnded || isOver(pod):
 		o.Cause = cmp.Or(e.Cause, o.Cause)
@@ -144,7 +144,7 @@ func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTermina
 	}
 }
 
-// observeSchedule takes in what keeps a pod from a node.
+// observeSchedule records what keeps a pod from a node.
 func observeSchedule(o *Observation, pod *corev1.Pod) {
 	var since time.Time
 	if o.EndReason, since = unscheduled(pod); o.EndReason == "" {
@@ -156,8 +156,8 @@ func observeSchedule(o *Observation, pod *corev1.Pod) {
 	}
 }
 
-// observeInit takes in what keeps the runner's container from starting: a container before it, or a sidecar, that can't be
-// pulled or made, or that ends with an error. It returns how that container ended.
+// observeInit records what keeps the runner's container from starting: an init container or sidecar whose image cannot be
+// pulled, that cannot be created, or that ends with an error. It returns how that container ended.
 func observeInit(o *Observation, pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	for _, s := range pod.Status.InitContainerStatuses {
 		one := Observation{}
@@ -173,12 +173,12 @@ func observeInit(o *Observation, pod *corev1.Pod) *corev1.ContainerStateTerminat
 	return nil
 }
 
-// isLooping reports whether a container waits to be started again after it ended.
+// isLooping reports whether a container waits for a restart after it ended.
 func isLooping(s corev1.ContainerStatus) bool {
 	return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 }
 
-// exitOutdated is the exit code of a runner whose version GitHub refuses, if it is asked for by podspec.ReturnOutdatedEnv.
+// exitOutdated is the exit code of a runner whose version GitHub refuses. podspec.ReturnOutdatedEnv enables it.
 const exitOutdated = 7
 
 // pullFailed is a kubelet's reason after an attempt to pull an image, which it repeats while it waits for the next.
@@ -199,13 +199,13 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
 		reason, message := s.Waiting.Reason, s.Waiting.Message
 		if _, why, ok := strings.Cut(message, pullFailed); ok && reason == "ImagePullBackOff" {
-			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // as while it tries: it is no other cause until it tries again
+			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // the cause does not change between two attempts
 		}
 		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
 	}
 }
 
-// causeOf sorts the kubelet's reasons for a container that waits
+// causeOf classifies the kubelet's reasons for a container that waits
 // (k8s.io/kubernetes pkg/kubelet/images/types.go and container/sync_result.go).
 func causeOf(waiting string) v1alpha1.RunnerCause {
 	switch waiting {
@@ -217,8 +217,8 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
-// claimTexts are what kube-scheduler says of claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). Of another
-// zone it says the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
+// claimTexts are kube-scheduler's messages about claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). For another
+// zone it uses the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
 var claimTexts = []string{
 	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
 }
@@ -236,7 +236,7 @@ func isForClaim(pod *corev1.Pod, reason string) bool {
 	return slices.ContainsFunc(claimTexts, func(text string) bool { return strings.Contains(reason, text) })
 }
 
-// scheduledAt is when a pod got its node; zero if it has none yet.
+// scheduledAt returns the time when a pod got its node; zero before that.
 func scheduledAt(pod *corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
@@ -246,7 +246,7 @@ func scheduledAt(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// unscheduled says why a pod has no node yet, and since when; "" when it has one or nobody tried.
+// unscheduled returns why a pod has no node yet, and since when; "" if it has a node or the scheduler has not tried yet.
 func unscheduled(pod *corev1.Pod) (reason string, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

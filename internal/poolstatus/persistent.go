@@ -15,13 +15,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// RegistrationLife is how long a registration may wait for its runner: GitHub forgets those of runners that do not connect for a day.
+// RegistrationLife is how long a registration may wait for its runner. GitHub removes the registration of a runner that does not connect for a day.
 const RegistrationLife = 12 * time.Hour
 
-// TokenLife is how long after its creation a persistent runner may register: its token is good for an hour, and older than itself it isn't.
+// TokenLife is how long after its creation a persistent runner may register. Its token is valid for an hour and is not older than the Runner.
 const TokenLife = 50 * time.Minute
 
-// LastJob is the last job that a persistent runner is known to have had, by its status and the mark on its pod, which may be nil.
+// LastJob returns the last known job of a persistent runner, from its status and the mark on its pod, which may be nil.
 func LastJob(r *v1alpha1.Runner, pod *corev1.Pod) *v1alpha1.JobReference {
 	if pod == nil {
 		return r.Status.Job
@@ -29,7 +29,7 @@ func LastJob(r *v1alpha1.Runner, pod *corev1.Pod) *v1alpha1.JobReference {
 	return Later(r.Status.Job, JobOf(pod))
 }
 
-// Later is the later of two jobs of one runner, or what is known more of one. Either may be nil.
+// Later returns the later of two jobs of one runner, or the more complete record of one job. Either may be nil.
 func Later(a, b *v1alpha1.JobReference) *v1alpha1.JobReference {
 	switch {
 	case a == nil:
@@ -42,7 +42,7 @@ func Later(a, b *v1alpha1.JobReference) *v1alpha1.JobReference {
 	return a
 }
 
-// predates reports whether a job began before another. Of two in the same second it's that with the smaller number.
+// predates reports whether a job began before another. If both began in one second, the smaller number decides.
 func predates(a, b *v1alpha1.JobReference) bool {
 	if d := began(a).Compare(began(b)); d != 0 {
 		return d < 0
@@ -52,7 +52,7 @@ func predates(a, b *v1alpha1.JobReference) bool {
 	return err1 == nil && err2 == nil && first < second
 }
 
-// began is when a job began, or ended if that is all that is known.
+// began returns the time when a job began, or its end if the start is unknown.
 func began(j *v1alpha1.JobReference) time.Time {
 	if at := cmp.Or(j.StartedAt, j.CompletedAt); at != nil {
 		return at.Truncate(time.Second)
@@ -60,10 +60,10 @@ func began(j *v1alpha1.JobReference) time.Time {
 	return time.Time{}
 }
 
-// Follow adds news of a job to what is known of a persistent runner's last one, nil for none: said is the job as it began, or as it
-// ended. It returns the last job by then, and how many more are over. News come twice and in any order; of a job before the last they are
-// none. A runner has one job at a time, so another that begins tells that the one before is over. A job that nobody named has the id
-// v1alpha1.UnknownJob.
+// Follow applies an event about a job to a persistent runner's last known job, which may be nil. said is the job as it began or ended.
+// It returns the new last job and how many more jobs have ended. Events arrive twice and in any order, and events about jobs before the
+// last one are ignored. A runner has one job at a time, so the start of another job shows that the previous one has ended. A job without
+// a known id has the id v1alpha1.UnknownJob.
 func Follow(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch unnamed := known != nil && known.ID == v1alpha1.UnknownJob; {
 	case known == nil:
@@ -81,8 +81,8 @@ func Follow(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, ov
 	return said, 1 - countOver(known) + countOver(said)
 }
 
-// followUnnamed is Follow of what a list of runners tells: that it has a job, or none. A list of before the job, or of the second in which it
-// began, tells nothing of it.
+// followUnnamed is Follow for a list of runners, which only shows whether the runner has a job. A list from before the job, or from the second
+// in which the job began, proves nothing about it.
 func followUnnamed(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch {
 	case said.IsOver() && !known.IsOver() && said.CompletedAt.Before(&metav1.Time{Time: began(known).Add(time.Second)}):
@@ -97,8 +97,8 @@ func followUnnamed(known, said *v1alpha1.JobReference) (last *v1alpha1.JobRefere
 	return known, 0
 }
 
-// isSame reports whether news with a name are of the job that nobody named: one that ended before that was seen is another, and so is one that
-// begins after its end was.
+// isSame reports whether an event with an id is about the job without a known id. A job that ended before that job was observed is another
+// job, and so is a job that begins after its observed end.
 func isSame(unnamed, said *v1alpha1.JobReference) bool {
 	if unnamed.IsOver() {
 		return !began(said).After(unnamed.CompletedAt.Time)
@@ -106,7 +106,7 @@ func isSame(unnamed, said *v1alpha1.JobReference) bool {
 	return !said.IsOver() || !said.CompletedAt.Time.Before(began(unnamed))
 }
 
-// countOver is 1 for a job that is over.
+// countOver returns 1 for a job that has ended.
 func countOver(j *v1alpha1.JobReference) int32 {
 	if j.IsOver() {
 		return 1
@@ -114,7 +114,7 @@ func countOver(j *v1alpha1.JobReference) int32 {
 	return 0
 }
 
-// observeAgain takes the end of a container that runs again for an interruption: only its pod's end, and a version that GitHub refuses, are the runner's.
+// observeAgain treats the end of a container that restarts as an interruption. Only the end of the pod, and a version that GitHub refuses, end the runner.
 func observeAgain(o *Observation, pod *corev1.Pod, s corev1.ContainerStatus) {
 	end := s.State.Terminated
 	if end == nil && s.State.Running == nil {
@@ -132,7 +132,7 @@ func observeAgain(o *Observation, pod *corev1.Pod, s corev1.ContainerStatus) {
 	}
 }
 
-// restarting judges a persistent runner whose container ended and is to run again. In a job it is busy until GitHub says how that ended.
+// restarting assesses a persistent runner whose container ended and will restart. During a job it is busy until GitHub reports the result of the job.
 func restarting(o Observation, now time.Time) Assessment {
 	due := o.Restarting.Add(StuckDeadline)
 	switch {
@@ -146,7 +146,7 @@ func restarting(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerPending, Since: o.Restarting, Until: due, Reason: "restarting: " + o.EndReason, Cause: o.Cause}
 }
 
-// Retires says why a persistent runner is to be replaced once it has no job, "" if it isn't, and after which time it will be.
+// Retires returns the reason why a persistent runner is to be replaced once it has no job, or "", and the time after which it will be.
 func Retires(r *v1alpha1.Runner, done int32, spec *v1alpha1.PersistentSpec, now time.Time) (why string, next time.Duration) {
 	if spec == nil || !r.Persists() {
 		return "", 0

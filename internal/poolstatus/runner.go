@@ -15,85 +15,85 @@ import (
 )
 
 // Settle is how long a runner that ended without an error keeps its place while
-// GitHub has not yet said that its job completed. Messages come within a second
-// or so of the end; past this bound the message is taken as lost.
+// GitHub has not yet reported the completion of its job. Messages arrive within about
+// a second of the end. After this time the message counts as lost.
 const Settle = 15 * time.Second
 
-// JobLost bounds how long GitHub may count the job of a runner that died with it: it
-// fails the job after some 9.5 minutes without a word from the runner. No other runner
-// gets that job, so none is made for it.
+// JobLost limits how long GitHub may count the job of a runner that died with it. GitHub
+// fails the job after about 9.5 minutes without contact. No other runner gets that job,
+// so the pool creates none for it.
 const JobLost = 15 * time.Minute
 
-// Observation is what is known of one runner: from its Runner object, its Pod and
+// Observation holds the known facts about one runner, from its Runner object, its Pod and
 // the messages of its scale set.
 type Observation struct {
-	// CreatedAt and PodCreatedAt are when the Runner and its pod were created, and ScheduledAt when the pod got its node. The latter two are
-	// zero while there is no pod or no node.
+	// CreatedAt and PodCreatedAt are the creation times of the Runner and its pod, and ScheduledAt is the time when the pod got its node.
+	// PodCreatedAt and ScheduledAt are zero while there is no pod or no node.
 	CreatedAt, PodCreatedAt, ScheduledAt time.Time
 	HasPod                               bool
-	// StartedAt and EndedAt are when the runner's container started and ended; zero if not yet.
+	// StartedAt and EndedAt are the times when the runner's container started and ended; zero before that.
 	StartedAt, EndedAt time.Time
-	// Noticed is when the end was first seen: what GitHub had to say before that, while
-	// nobody listened, comes after it. Zero if that doesn't matter.
+	// Noticed is the time when the end was first observed. Messages that GitHub sent earlier, while
+	// no controller listened, arrive after it. Zero if that does not matter.
 	Noticed time.Time
-	// EndedClean is true when the container ended with exit code 0, which says nothing about the job.
+	// EndedClean is true if the container exited with code 0, which proves nothing about the job.
 	EndedClean bool
-	// Exit is how the container ended, unless with exit code 0; nil if it didn't.
+	// Exit describes how the container ended, unless it exited with code 0; nil if it has not ended.
 	Exit *v1alpha1.RunnerExit
-	// EndReason says how the container or its pod ended, or why it does not start.
+	// EndReason describes how the container or its pod ended, or why it does not start.
 	EndReason string
-	// Cause is the name of that; "" when nothing is amiss.
+	// Cause classifies EndReason; "" if nothing is wrong.
 	Cause v1alpha1.RunnerCause
-	// Expires is when the runner's registration, or the token by which it registers itself, may no longer be valid.
+	// Expires is the time after which the runner's registration, or the token with which it registers itself, may be invalid.
 	Expires time.Time
-	// StuckSince is since when the claim of the cache keeps the pod from a node; zero if it doesn't.
+	// StuckSince is the time since which the claim of the cache keeps the pod from a node; zero if it does not.
 	StuckSince time.Time
-	// Terminating is true while the Runner is being ended; Deregistered when GitHub has
-	// forgotten it, so that it can't get a job any more.
+	// Terminating is true while the Runner is being removed. Deregistered is true once GitHub has
+	// removed its registration, so that it cannot get a job.
 	Terminating, Deregistered bool
-	// Removed is true when somebody else deletes the pod: a drain, or a node that is gone.
+	// Removed is true if another actor deletes the pod, because of a drain or a lost node.
 	Removed bool
-	// Job is the runner's job if it has or had one; a persistent one's, while it has it.
+	// Job is the current or last job of the runner. For a persistent runner, it is only the current job.
 	Job *v1alpha1.JobReference
-	// Deadline is how long the runner may take to start, from the creation of its pod, or from its own while it has none.
+	// Deadline is the time that the runner may take to start, from the creation of its pod, or of the Runner while there is no pod.
 	Deadline time.Duration
 	Stay
 }
 
-// Stay is what is observed of a persistent runner alone.
+// Stay holds observations that exist only for a persistent runner.
 type Stay struct {
-	// IdleSince is when its last job ended; zero if it had none.
+	// IdleSince is the time when its last job ended; zero if it had none.
 	IdleSince time.Time
-	// Restarting is when its container ended that is to run again; zero while it runs.
+	// Restarting is the time when its container ended before a restart; zero while it runs.
 	Restarting time.Time
 }
 
-// Assessment is a runner's state, what led to it, since when it holds, and when
-// time alone will change it.
+// Assessment is a runner's state with its reason, its start time, and the time at which
+// it changes without an event.
 type Assessment struct {
 	State  v1alpha1.RunnerState
 	Reason string
 	Since  time.Time
-	// Settling is true of an ended runner, Finished or Failed, whose job GitHub still counts.
+	// Settling is true if the runner has ended (Finished or Failed) and GitHub still counts its job.
 	Settling bool
-	// Until is when the verdict changes if nothing else happens; zero for never.
+	// Until is the time when the state changes if nothing else happens; zero for never.
 	Until time.Time
-	// Cause that keeps a Pending runner from starting, or that a Failed one failed of.
+	// Cause is the reason why a Pending runner does not start, or why a Failed runner failed.
 	Cause v1alpha1.RunnerCause
-	// Blocked is true of a Pending runner that cannot have a pod yet, because the namespace's quota or the pool's cache has no room. It has no
-	// startup deadline: another runner would wait as well.
+	// Blocked is true if a Pending runner cannot have a pod yet, because the namespace's quota or the pool's cache has no room. It has no
+	// startup deadline, because another runner would wait as well.
 	Blocked bool
 }
 
-// StuckDeadline is how long after a runner's creation a cause that waiting won't mend
-// may keep it from starting: an image that can't be pulled, a ConfigMap that isn't
-// there, a pod that the API server refuses. All are tried several times in that time.
+// StuckDeadline is the deadline of a runner whose start fails for a cause that waiting does
+// not fix: an image that cannot be pulled, a missing ConfigMap, or a pod that the API server
+// refuses. All of these are tried several times before the deadline.
 const StuckDeadline = time.Minute
 
-// ClaimDeadline is how long the claim of a cache may keep a pod from a node: another runner takes another claim.
+// ClaimDeadline is how long the claim of a cache may keep a pod from a node. After that, another runner takes another claim.
 const ClaimDeadline = 30 * time.Second
 
-// OutlivesJob says of a runner whose job ended with a result, "" if that isn't known, that its container may run.
+// OutlivesJob returns the reason for a runner whose job has ended with a result ("" if unknown) and whose container may still run.
 func OutlivesJob(result string) string {
 	job := "its job is over"
 	if result != "" {
@@ -102,7 +102,7 @@ func OutlivesJob(result string) string {
 	return job + "; its container is not known to have ended"
 }
 
-// Assess says which state a runner is in at a time.
+// Assess returns the state of a runner at a time.
 func Assess(o Observation, now time.Time) Assessment {
 	switch {
 	case o.Job != nil && o.Job.CompletedAt != nil:
@@ -135,7 +135,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// removed judges a runner whose pod someone else deletes.
+// removed assesses a runner whose pod another actor deletes.
 func removed(o Observation, now time.Time) Assessment {
 	reason := "its pod is being removed"
 	if o.EndReason != "" && o.EndReason != ReasonDeleted {
@@ -145,31 +145,31 @@ func removed(o Observation, now time.Time) Assessment {
 }
 
 const (
-	// jobWillFail is added to how a runner with a job ended.
+	// jobWillFail is appended to the reason of a runner that ended with a job.
 	jobWillFail = ", with a job: GitHub will fail it"
-	// mayHaveWorked is added to how a runner ended that may have had a job.
+	// mayHaveWorked is appended to the reason of a runner that ended and may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
-	// unasked is added to how a runner ended while GitHub cannot be asked whether it had a job.
+	// unasked is appended to the reason of a runner that ended while GitHub cannot be asked whether it had a job.
 	unasked = "; whether it had a job isn't known, as GitHub can't be asked"
 )
 
-// withoutNews returns a reason without what Assess added to it.
+// withoutNews returns a reason without the suffix that Assess appended.
 func withoutNews(reason string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), mayHaveWorked), unasked)
 }
 
-// Unasked is the state of a runner that ended without an error, until GitHub says whether it had a job.
+// Unasked returns the state of a runner that ended without an error, until GitHub reports whether it had a job.
 func Unasked(o Observation) Assessment {
 	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: endedBy(o, "ended") + unasked, Cause: o.Cause}
 }
 
-// ended judges a runner whose container ended before its job's completion was seen.
+// ended assesses a runner whose container ended before the completion of its job was observed.
 func ended(o Observation, now time.Time) Assessment {
 	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
 	if again := o.Noticed.Add(Settle); again.After(settled) {
 		settled = again
 	}
-	byItself := o.EndedClean && o.Exit == nil // which GitHub reports, if it had a job
+	byItself := o.EndedClean && o.Exit == nil // GitHub reports this if it had a job
 	switch {
 	case o.EndedClean && now.Before(settled):
 		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: endedBy(o, "ended") + mayHaveWorked, Cause: o.Cause}
@@ -183,7 +183,7 @@ func ended(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
 }
 
-// endedBy returns what ended a container that then exited with code 0; byItself if nothing did.
+// endedBy returns the cause that stopped a container that then exited with code 0; byItself if there was none.
 func endedBy(o Observation, byItself string) string {
 	if o.Cause == "" && o.Exit == nil {
 		return byItself
@@ -191,7 +191,7 @@ func endedBy(o Observation, byItself string) string {
 	return o.EndReason
 }
 
-// crash names why a container ended too early. With a job it's the job's matter.
+// crash returns the cause of a container that ended too early. During a job, the job is responsible.
 func crash(o Observation) v1alpha1.RunnerCause {
 	if o.Job != nil || o.Terminating {
 		return ""
@@ -218,11 +218,11 @@ func (o Observation) isBlocked() bool {
 	return !o.HasPod && (o.Cause == v1alpha1.CauseQuota || o.Cause == v1alpha1.CauseCache)
 }
 
-// due returns when a runner that does not start is given up, and the time that it then had.
+// due returns the deadline of a runner that does not start, and the time that it had until then.
 func (o Observation) due() (due time.Time, within time.Duration) {
 	from := latest(o.CreatedAt, o.PodCreatedAt)
 	within = o.Deadline
-	if o.Cause.Permanent() { // a node's first attempt is none of several
+	if o.Cause.Permanent() { // a node's first attempt does not count as several attempts
 		within = min(within, latest(from, o.ScheduledAt).Sub(from)+StuckDeadline)
 	}
 	if !o.Expires.IsZero() {

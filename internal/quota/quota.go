@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota says whether pools' pods fit the quotas and ranges of a namespace. It is pure.
+// Package quota checks whether the pods of pools fit the ResourceQuotas and LimitRanges of a namespace. It is pure.
 package quota
 
 import (
@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Fleet is the pods of a pool.
+// Fleet describes the pods of a pool.
 type Fleet struct {
 	Pod *corev1.Pod
 	// Most of them are there at once, as the field Says, and Surge more during an update. Most is below 0 if it has no bound.
@@ -27,11 +27,11 @@ type Fleet struct {
 	Says        string
 }
 
-// Problem is what the API server would refuse.
+// Problem is a refusal that the API server would return.
 type Problem struct {
-	// Fleet that it is about, by its index.
+	// Fleet is the index of the affected fleet.
 	Fleet int
-	// Field of the pool that it is about, as .spec.scale.max.
+	// Field is the affected field of the pool, such as .spec.scale.max.
 	Field   string
 	Message string
 }
@@ -62,7 +62,7 @@ func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitR
 	return problems
 }
 
-// Requests of a pod, as the scheduler counts them: what a container doesn't request is its limit.
+// Requests returns the requests of a pod, as the scheduler counts them: the limit of a container replaces a missing request.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
 	pod = pod.DeepCopy()
 	setDefaults(pod, nil)
@@ -91,7 +91,7 @@ func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
 	}
 }
 
-// missing adds to a list what it lacks of another.
+// missing adds the missing entries of one list to another.
 func missing(list *corev1.ResourceList, from corev1.ResourceList) {
 	all := corev1.ResourceList{}
 	maps.Copy(all, from)
@@ -108,7 +108,7 @@ func containers(pod *corev1.Pod) (all []*corev1.Container) {
 	return all
 }
 
-// outOfRange says what of a pod a LimitRange's item refuses.
+// outOfRange returns the parts of a pod that an item of a LimitRange refuses.
 func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) (messages []string) {
 	switch limit.Type {
 	case corev1.LimitTypeContainer:
@@ -120,7 +120,7 @@ func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) (messages []string
 	case corev1.LimitTypePersistentVolumeClaim:
 		for _, v := range pod.Spec.Volumes {
 			if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-				requests := v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests // are its limits, too
+				requests := v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests // these are also its limits
 				messages = append(messages, refused(limit, "volume "+v.Name, requests, requests)...)
 			}
 		}
@@ -156,7 +156,7 @@ func refused(limit corev1.LimitRangeItem, what string, requests, limits corev1.R
 	return messages
 }
 
-// beyond tells what a quota refuses of a pool's pods, or of them and those before, and returns the total of all.
+// beyond returns the pods that a quota refuses, of one pool or of this and the previous pools together, and the total of all pools.
 func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, tell func(field, format string, args ...any)) corev1.ResourceList {
 	one, total := usage(f.Pod), corev1.ResourceList{}
 	for _, name := range sorted(q.Spec.Hard) {
@@ -182,7 +182,7 @@ func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, tell f
 	return total
 }
 
-// usage is what one runner takes of a quota, by the names that quotas have: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+// usage returns the resources of a quota that one runner takes, by their names in quotas: https://kubernetes.io/docs/concepts/policy/resource-quotas/
 func usage(pod *corev1.Pod) corev1.ResourceList {
 	used, one := corev1.ResourceList{}, *resource.NewQuantity(1, resource.DecimalSI)
 	add := func(q resource.Quantity, names ...corev1.ResourceName) {
@@ -213,7 +213,7 @@ func usage(pod *corev1.Pod) corev1.ResourceList {
 	return used
 }
 
-// unset names the containers that lack what a quota on CPU or memory makes mandatory, unless the pod has resources of its own.
+// unset returns the containers without values that a quota on CPU or memory makes mandatory, unless the pod as a whole has resources.
 func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 	of, isLimit := strings.CutPrefix(string(quota), "limits.")
 	name := corev1.ResourceName(strings.TrimPrefix(of, "requests."))
@@ -231,8 +231,8 @@ func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 	return names
 }
 
-// covers says whether a quota counts a pod: https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
-// It selects by scopes as by labels. Nothing is claimed of scopes that aren't known here.
+// covers reports whether a quota counts a pod: https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
+// Scopes select pods like labels. It makes no claim about unknown scopes.
 func covers(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	bestEffort, ends, class, in := qos.ComputePodQOS(pod) == corev1.PodQOSBestEffort, pod.Spec.ActiveDeadlineSeconds != nil, pod.Spec.PriorityClassName, labels.Set{}
 	for scope, is := range map[corev1.ResourceQuotaScope]bool{

@@ -18,18 +18,18 @@ import (
 // Bounds of an update, in runners.
 type Bounds struct {
 	Strategy v1alpha1.UpdateStrategy
-	// MaxSurge and MaxUnavailable are how many runners there may be above and below the
+	// MaxSurge and MaxUnavailable are the largest numbers of runners above and below the
 	// desired number.
 	MaxSurge, MaxUnavailable int32
-	// Canary is how many runners the new template is tried with; 0 for no such step.
+	// Canary is the number of runners that try the new template first; 0 for no canaries.
 	Canary int32
-	// Pause is how long they have to do well.
+	// Pause is the time that canaries must run without failing.
 	Pause time.Duration
 }
 
-// Declared turns what a pool declares into numbers for a desired number of runners, as a
-// Deployment does: surge and canaries are rounded up, unavailability down; and if nothing
-// is left of either, one runner may be unavailable.
+// Declared converts a pool's declaration into numbers for a desired number of runners, as a
+// Deployment does: it rounds surge and canaries up and unavailability down. If surge and
+// unavailability are both 0, one runner may be unavailable.
 func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
 	b := Bounds{
 		Strategy: spec.GetStrategy(),
@@ -45,8 +45,8 @@ func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
 	return b
 }
 
-// Within are the bounds where no more than so many runners can have what they need, such as volumes: a new one beyond them would wait
-// for an old one to end. As of a Deployment, if no surge is left, one runner may be unavailable.
+// Within narrows the bounds if only a limited number of runners can have a resource, such as volumes. A new runner beyond that number
+// would wait for an old one to end. As in a Deployment, if no surge is left, one runner may be unavailable.
 func (b Bounds) Within(room, desired int32) Bounds {
 	b.MaxSurge = min(b.MaxSurge, max(0, room-desired))
 	if b.MaxSurge == 0 && b.MaxUnavailable == 0 {
@@ -55,8 +55,8 @@ func (b Bounds) Within(room, desired int32) Bounds {
 	return b
 }
 
-// Narrowed are the bounds after somebody was asked, who got to see some and answered with
-// others: what the answer makes more careful holds.
+// Narrowed applies the answer of policies, which received some bounds and returned others. Only
+// answers that are more careful have an effect.
 func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
 	b.Strategy = answer.Strategy
 	if answer.MaxSurge < asked.MaxSurge {
@@ -74,8 +74,8 @@ func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
 	return b
 }
 
-// scaled is a number, or a percentage of a total. What isn't a number counts as 0, and what
-// is too large as the largest there is.
+// scaled returns a number, or a percentage of a total. An invalid number counts as 0, and a
+// number that is too large as the largest int32.
 func scaled(v intstr.IntOrString, total int32, up bool) int32 {
 	if v.Type == intstr.Int {
 		return max(0, v.IntVal)

@@ -16,17 +16,17 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// begin finds the update under way, or begins one; nil if all is as it should be.
+// begin returns the current update, or starts one; nil if there is nothing to update.
 //
-// What is replaced is the last revision that an update was done with: an edit in the middle
-// of one changes where it leads, not where it comes from. Without a state it is the
-// revision before, and without that the most common one of the runners there are.
+// An update replaces the revision at which the last update finished. An edit during an update
+// changes its target but not its origin. Without a state, the origin is the previous revision,
+// and without that the most common revision of the existing runners.
 func begin(in Input) *update {
 	s := in.State
 	switch {
 	case s != nil && s.To == in.To:
 		return &update{Input: in, from: s.From, before: s.Phase}
-	case s != nil && s.From == in.To: // the change is taken back
+	case s != nil && s.From == in.To: // the change is reverted
 		return &update{Input: in, from: in.To}
 	case s != nil:
 		return &update{Input: in, from: in.usable(s.From, in.Stored)}
@@ -43,8 +43,8 @@ func begin(in Input) *update {
 	return &update{Input: in, from: in.usable(names...)}
 }
 
-// usable returns the first of the revisions that runners can be made from and that is not
-// the new one; "" if there is none.
+// usable returns the first of the revisions that can have new runners and that is not the
+// new revision; "" if there is none.
 func (in Input) usable(revisions ...string) string {
 	for _, r := range revisions {
 		if r != in.To && slices.Contains(in.Usable, r) {
@@ -54,8 +54,8 @@ func (in Input) usable(revisions ...string) string {
 	return ""
 }
 
-// others counts the runners of other revisions that may have to be replaced. Those with a
-// job only count when the status is lost: otherwise what is left are they alone, after an
+// others counts the runners of other revisions that may have to be replaced. Runners with a
+// job count only if the status is lost. Otherwise they are the only remaining runners after an
 // update.
 func (in Input) others() map[string]int {
 	counts := map[string]int{}
@@ -69,7 +69,7 @@ func (in Input) others() map[string]int {
 	return counts
 }
 
-// enter decides on the phase.
+// enter determines the phase.
 func (u *update) enter() {
 	u.counts = u.count(u.To)
 	switch {
@@ -84,7 +84,7 @@ func (u *update) enter() {
 	}
 }
 
-// hasFailed reports whether the former template is to be in force again, and why.
+// hasFailed reports whether the update must be rolled back, and why.
 func (u *update) hasFailed() bool {
 	if u.before == v1alpha1.UpdateRolledBack && !u.hasRecovered() {
 		u.reason = u.State.Reason
@@ -95,8 +95,8 @@ func (u *update) hasFailed() bool {
 	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
 }
 
-// hasRecovered reports whether an update that was rolled back continues: runners of the previous template fail, and one of the new template did
-// well since the last failure. After a restart no failures are known, so their absence alone proves nothing.
+// hasRecovered reports whether an update that was rolled back continues: runners of the previous template fail, and one of the new template
+// succeeded since the last failure. After a restart no failures are known, so their absence alone proves nothing.
 func (u *update) hasRecovered() bool {
 	return u.mayRetry() && u.Records[u.To].First.IsZero() && u.hasWorked()
 }
@@ -127,8 +127,8 @@ func (u *update) isTrying() bool {
 	})
 }
 
-// isHeld reports whether the update goes no further, and why. What is replaced already can't be
-// held, unless no more runners may be made of the new template.
+// isHeld reports whether the update must stop at its current step, and why. A completed replacement
+// cannot be held, unless the new template may have no more runners.
 func (u *update) isHeld() bool {
 	if u.Denied != "" && u.canGoBack() {
 		u.reason = u.Denied
@@ -138,7 +138,7 @@ func (u *update) isHeld() bool {
 	return u.reason != "" && (u.before != v1alpha1.UpdateRolling || len(u.counts.others) > 0)
 }
 
-// hold says why the update may not go on; "" if it may.
+// hold returns the reason why the update must not continue, or "".
 func (u *update) hold() string {
 	b := u.Bounds
 	if u.Hold == "" && b.Strategy == v1alpha1.RollingUpdate && b.MaxSurge <= 0 && b.MaxUnavailable <= 0 {
@@ -147,24 +147,24 @@ func (u *update) hold() string {
 	return u.Hold
 }
 
-// canGoBack reports whether there is another revision that runners can be made from.
+// canGoBack reports whether there is another revision that can have new runners.
 func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
 
-// isSound reports whether there is one, and its runners are not known to fail.
+// isSound reports whether there is such a revision whose runners are not known to fail.
 func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
-// together is the longest time from the last failure of the former template's runners to that of the new one's: until then both fail. The
-// failure could not be disproved later, as no runner of the former template is made meanwhile.
+// together is the longest time between the last failures of the previous and the new template's runners for which both templates count as
+// failing. A later failure cannot disprove this, because the pool creates no runner of the previous template in the meantime.
 const together = 10 * time.Minute
 
-// bothFail reports whether runners of the former template failed in the same time as those of
-// the new one: then it is not the new template that is to blame.
+// bothFail reports whether runners of the previous template failed during the failures of the
+// new template. In this case the new template is not to blame.
 func (u *update) bothFail() bool {
 	former, now := u.Records[u.from], u.Records[u.To]
 	return !former.Last.IsZero() && !former.Last.Before(now.First) && now.Last.Sub(former.Last) < together
 }
 
-// inForce is the revision that runners are to be of.
+// inForce returns the revision that runners should have.
 func (u *update) inForce() string {
 	if u.phase == v1alpha1.UpdateRolledBack {
 		return u.from
@@ -172,11 +172,11 @@ func (u *update) inForce() string {
 	return u.To
 }
 
-// wanted is how many canaries have to do well: no more than the pool has runners.
+// wanted returns the number of canaries that must succeed: at most as many as the pool has runners.
 func (u *update) wanted() int { return int(min(u.Bounds.Canary, max(1, u.Desired))) }
 
-// proven reports whether the canaries did well: so many runners of the new template began to
-// run at least the pause ago, and run, or had a job. Otherwise it notes when they will have.
+// proven reports whether the canaries succeeded: enough runners of the new template started at
+// least the pause ago, and still run or have had a job. Otherwise it records the time of the next check.
 func (u *update) proven() bool {
 	started := slices.Clone(u.Tried)
 	for _, r := range u.Runners {
@@ -199,7 +199,7 @@ func (u *update) proven() bool {
 	return u.next == 0
 }
 
-// status is the state to store after a step.
+// status returns the state to store after a step.
 func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
 	if u.isOver(p) {
 		return nil
@@ -214,7 +214,7 @@ func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
 	return s
 }
 
-// progress says how far the replacement of runners is.
+// progress describes the progress of the replacement of runners.
 func (u *update) progress(p *Plan) string {
 	left := len(u.counts.others) - len(p.End) + u.counts.later
 	switch record := u.Records[u.To]; {

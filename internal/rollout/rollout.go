@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout plans how runners of a former template are replaced by those of a new
-// one. It is pure: what there is in, what may be made and what ends out.
+// Package rollout plans how runners of a new template replace the runners of the previous
+// template. It is pure: it takes the existing runners and returns which to create and remove.
 //
-//	Canary      a few runners of the new template, until they did well for the pause
-//	Rolling     idle runners of former templates end as the strategy has it
-//	Held        nothing ends, and new runners are made from the former template
-//	RolledBack  the new template's runners failed, the former is in force again
+//	Canary      a few runners have the new template, until they ran for the pause
+//	Rolling     idle runners of previous templates end according to the strategy
+//	Held        no runner ends, and new runners have the previous template
+//	RolledBack  the new template's runners failed; the previous template is in force again
 //
-// If runners of both templates fail, one runner of each is tried periodically. The first that does well decides.
+// If runners of both templates fail, one runner of each is tried periodically. The first that succeeds decides.
 //
-// How many runners there are is not decided here, nor how much work is accepted: an
-// update changes neither. A runner with a job is never ended.
+// This package does not determine the number of runners or the accepted work: an update
+// changes neither. It never removes a runner with a job.
 package rollout
 
 import (
@@ -25,103 +25,103 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Tolerated is how many runners of a template may fail in a row, for causes that the
-// template owns, before the former one is in force again.
+// Tolerated is the number of consecutive failures, for causes that the template owns, that
+// roll back an update.
 const Tolerated = 3
 
-// Runner is what a plan needs to know of one runner.
+// Runner holds the facts about one runner that a plan needs.
 type Runner struct {
 	Name string
-	// Revision of the template that it was made from.
+	// Revision of its template.
 	Revision string
 	State    v1alpha1.RunnerState
-	// Settling is true of a runner that ended with a job that GitHub still counts.
+	// Settling is true if the runner has ended and GitHub still counts its job.
 	Settling bool
-	// Deleting is true of a runner that is being ended already, or is about to be.
+	// Deleting is true if the runner is being removed or is about to be removed.
 	Deleting bool
-	// Started is when its container began to run; zero if it didn't.
+	// Started is the time when its container started; zero if it did not start.
 	Started time.Time
-	// Since is when it came into its state.
+	// Since is the time when it entered its state.
 	Since time.Time
-	// Persists is true of a runner that its job doesn't end, and Worked is when the last one was over; zero if it had none.
+	// Persists is true if the runner outlives its job. Worked is the time when its last job ended; zero if it had none.
 	Persists bool
 	Worked   time.Time
 }
 
-// Record has the failures of a revision's runners since one of them did well.
+// Record holds the failures of a revision's runners since one of them succeeded.
 type Record struct {
-	// Owned counts those whose cause the template owns.
+	// Owned counts failures with a cause that the template owns.
 	Owned int
-	// Open is true when they are so many, of whatever permanent cause, that no runners of
-	// the revision are made; Probe when one may be tried now nevertheless.
+	// Open is true if the failures with permanent causes stop new runners of the revision.
+	// Probe is true if one runner may be tried now in spite of that.
 	Open, Probe bool
 	// Paced is true while the pool waits before it creates more runners of the revision, because the last ones failed for causes that are
 	// not the template's fault.
 	Paced bool
-	// First and Last are when the first and the last of them failed; zero if none did.
+	// First and Last are the times of the first and the last failure; zero without failures.
 	First, Last time.Time
-	// Message says what failed, in a sentence without a full stop.
+	// Message describes the failures, in a sentence without a full stop.
 	Message string
 }
 
-// Input is the state that a step of an update is planned on.
+// Input is the state from which a step of an update is planned.
 type Input struct {
 	// To is the revision of the spec's template.
 	To string
-	// Stored is the revision that the status has: of the template of the spec before, or To.
+	// Stored is the revision in the status: the revision of the previous template of the spec, or To.
 	// Empty if the status is lost.
 	Stored string
-	// State of the update as the status has it; nil for none.
+	// State of the update in the status; nil for none.
 	State *v1alpha1.UpdateStatus
 	// Bounds of the update.
 	Bounds Bounds
-	// Hold is why the update may go no further, in a sentence without a full stop; "" if it may.
+	// Hold is the reason why the update must not proceed, in a sentence without a full stop; "" if it may proceed.
 	Hold string
-	// Denied is why no runners may be made of To any more, alike; "" if they may.
+	// Denied is the reason why To must have no new runners, in the same form; "" if it may have new runners.
 	Denied string
-	// Desired number of runners, and whether GitHub was heard: until then nothing ends.
+	// Desired number of runners, and whether GitHub has sent statistics. Before that, no runner ends.
 	Desired   int32
 	JobsKnown bool
 	Runners   []Runner
-	// Usable are revisions that runners can be made from: those that are stored, and that
-	// policies allow.
+	// Usable lists the revisions that can have new runners: they are stored, and policies
+	// allow them.
 	Usable []string
-	// Records by revision. One without failures may be absent.
+	// Records by revision. A revision without failures may be absent.
 	Records map[string]Record
-	// Tried are when runners of To began to run that had a job and are gone.
+	// Tried lists the start times of runners of To that had a job and are gone.
 	Tried []time.Time
-	// Well is how long an idle runner has to last to count as one in good health.
+	// Well is the time after which an idle runner counts as successful.
 	Well time.Duration
 	Now  time.Time
 }
 
 // Plan is the next step of an update.
 type Plan struct {
-	// State of the update for the status; nil when there is none (any more).
+	// State of the update for the status; nil without an update.
 	State *v1alpha1.UpdateStatus
-	// Updated is true when no runner is left that the update has yet to replace.
+	// Updated is true if the update has no runner left to replace.
 	Updated bool
-	// InForce is the revision that runners are to be of; those of others are outdated.
+	// InForce is the revision that runners should have. Runners of other revisions are outdated.
 	InForce string
-	// New is how many runners may be made of the spec's revision now, and Rest the revision
-	// that all further ones are made of.
+	// New is the number of runners that may be created with the spec's revision now. Rest is the
+	// revision of all further runners.
 	New  int32
 	Rest string
-	// Try is the revision of the first runner, which may be made even while runners of Rest are held back for their failures; "" for none.
+	// Try is the revision of the first runner, which may be created even while failures stop new runners of Rest; "" for none.
 	Try string
-	// End names runners without a job to end now, in order.
+	// End lists the runners without a job to remove now, in order.
 	End []string
-	// Extra is how many runners to have beyond the desired number, and Surge how many more
-	// than their bound there may be meanwhile: for scaling.
+	// Extra is the number of runners to have above the desired number, and Surge the number of
+	// runners by which they may exceed their limit. Package scaling uses both.
 	Extra, Surge int32
-	// LookAgain is the time after which the plan may be another though nothing happens; 0
+	// LookAgain is the time after which the plan may change although nothing happens; 0
 	// for none.
 	LookAgain time.Duration
 
 	to string
 }
 
-// Of returns the revision that the i-th runner made in this step is made of, from 0.
+// Of returns the revision of the i-th runner that this step creates, counting from 0.
 func (p Plan) Of(i int32) string {
 	switch {
 	case i == 0 && p.Try != "":
@@ -147,7 +147,7 @@ func Next(in Input) Plan {
 	return p
 }
 
-// update is the change under way, as one step sees it.
+// update is the current update in one step.
 type update struct {
 	Input
 	from   string
@@ -155,22 +155,22 @@ type update struct {
 	phase  v1alpha1.UpdatePhase
 	reason string
 	next   time.Duration // until the phase may change
-	counts counts        // from the side of the revision in force
+	counts counts        // from the perspective of the revision in force
 }
 
-// counts has the runners from one revision's side.
+// counts holds the runners from the perspective of one revision.
 type counts struct {
 	starting int32    // of the revision
 	usable   int32    // of the revision: starting, idle or busy
-	running  int32    // that are there to stay: idle ones of the revision, and all with a job
+	running  int32    // that will stay: idle runners of the revision, and all runners with a job
 	supply   int32    // usable runners of all revisions
-	ending   int32    // without a job, and ended already
+	ending   int32    // without a job, and already being removed
 	others   []Runner // without a job, of other revisions
-	later    int      // with a job that doesn't end them, of other revisions
+	later    int      // of other revisions, with a job that they outlive
 }
 
-// count counts the runners from the side of a revision. While canaries are tried, an idle one is believed only when it
-// has lasted.
+// count counts the runners from the perspective of a revision. While canaries are tried, an idle runner counts only after
+// the time Well.
 func (u *update) count(revision string) counts {
 	var c counts
 	for _, r := range u.Runners {
@@ -203,7 +203,7 @@ func (u *update) count(revision string) counts {
 	return c
 }
 
-// later is 1 of a runner that is to be replaced after its job, which doesn't end it.
+// later returns 1 for a runner that outlives its job and is to be replaced after it.
 func (r *Runner) later(revision string) int {
 	if r.Persists && r.State == v1alpha1.RunnerBusy && r.Revision != revision {
 		return 1
@@ -211,7 +211,7 @@ func (r *Runner) later(revision string) int {
 	return 0
 }
 
-// left is the time until an idle runner will have lasted; it is looked at again then.
+// left returns the time until an idle runner counts as successful, and schedules the next look.
 func (u *update) left(r Runner) time.Duration {
 	left := r.Started.Add(u.Well).Sub(u.Now)
 	if left > 0 && (u.next == 0 || left < u.next) {
@@ -220,7 +220,7 @@ func (u *update) left(r Runner) time.Duration {
 	return max(0, left)
 }
 
-// step says what to do in the phase.
+// step plans the actions of the phase.
 func (u *update) step() Plan {
 	u.counts = u.count(u.inForce())
 	p := Plan{InForce: u.inForce(), Rest: u.To}
@@ -244,8 +244,8 @@ func (u *update) step() Plan {
 	return p
 }
 
-// roll replaces the runners of former templates as the strategy has it. While those of the
-// new one can't be made, the former makes up for them and nothing ends.
+// roll replaces the runners of previous templates according to the strategy. While the new template
+// cannot have new runners, the previous template has them instead and no runner ends.
 func (u *update) roll(p *Plan) {
 	room := int32(math.MaxInt32)
 	if record := u.Records[u.To]; (record.Open || record.Paced) && u.isSound() && !u.bothFail() {
@@ -261,7 +261,7 @@ func (u *update) roll(p *Plan) {
 	p.Updated = len(u.counts.others) == len(p.End) && u.counts.later == 0
 }
 
-// tried bounds the number of runners to make of a template that fails: one now and then.
+// tried limits the number of new runners of a failing template to one, periodically.
 func (u *update) tried(n int32) int32 {
 	switch r := u.Records[u.To]; {
 	case r.Paced, r.Open && !r.Probe:
@@ -272,8 +272,8 @@ func (u *update) tried(n int32) int32 {
 	return n
 }
 
-// replace ends idle runners of other revisions as those of the revision in force run, of
-// which some more may be made now: never below what must be available, never above the
+// replace removes idle runners of other revisions as runners of the revision in force start. Some
+// more of these may be created now. It never goes below the available minimum or above the
 // surge.
 func (u *update) replace(p *Plan, room int32) {
 	if u.Bounds.Strategy == v1alpha1.OnIdle {
@@ -294,7 +294,7 @@ func (u *update) replace(p *Plan, room int32) {
 	p.Extra = u.extra(int64(len(end)), int64(room))
 }
 
-// endWorked ends those of other revisions that had a job since the update began, and that it didn't end.
+// endWorked removes runners of other revisions that outlived a job since the update began.
 func (u *update) endWorked(p *Plan) {
 	for _, r := range sorted(u.counts.others) {
 		if u.State != nil && r.Persists && r.Worked.After(u.State.Since.Time) {
@@ -303,9 +303,9 @@ func (u *update) endWorked(p *Plan) {
 	}
 }
 
-// extra is how many runners to have beyond the desired number when so many more end now,
-// and so many may be made: those that start beyond it already, and those that may be made
-// beyond it. What is being ended takes room too.
+// extra returns the number of runners to have above the desired number, given how many more end now
+// and how many may be created. It includes runners above that number that are already starting,
+// and runners that may be created above it. Runners that are being removed take room too.
 func (u *update) extra(end, room int64) int32 {
 	if u.Desired == 0 {
 		return 0
@@ -313,14 +313,14 @@ func (u *update) extra(end, room int64) int32 {
 	c := &u.counts
 	coming, beyond := room, int64(c.supply)-end-int64(u.Desired)
 	if beyond < 0 {
-		coming += beyond // the desired number takes them
+		coming += beyond // the desired number includes them
 	} else {
 		coming += min(int64(c.starting), beyond)
 	}
 	return int32(max(0, min(int64(u.Bounds.MaxSurge)-int64(c.ending)-end, int64(len(c.others))-end, coming))) //nolint:gosec // at most MaxSurge
 }
 
-// endStarting ends the runners of a template that failed before they start, unless the previous template fails as well: then they are tried.
+// endStarting removes starting runners of a failed template, unless the previous template fails as well. In that case they are tried.
 func (u *update) endStarting(p *Plan) {
 	if u.mayRetry() {
 		return
@@ -336,8 +336,8 @@ func (u *update) endStarting(p *Plan) {
 	c.others = slices.DeleteFunc(c.others, starting)
 }
 
-// underWay is how many runners there are beyond the desired number because of the surge: an
-// update that is held keeps them.
+// underWay returns the number of runners above the desired number because of the surge. A held
+// update keeps them.
 func (u *update) underWay() int32 {
 	if u.Desired == 0 {
 		return 0
@@ -345,8 +345,8 @@ func (u *update) underWay() int32 {
 	return max(0, min(u.counts.supply-u.Desired, u.Bounds.MaxSurge, u.counts.usable))
 }
 
-// isOver reports whether nothing is left to do: all is replaced that may be, and the former
-// template is not needed any more to go back to.
+// isOver reports whether the update is complete: all replaceable runners are replaced, and the previous
+// template is no longer needed for a rollback.
 func (u *update) isOver(p *Plan) bool {
 	if u.phase != v1alpha1.UpdateRolling || !p.Updated || len(p.End) > 0 {
 		return false
@@ -354,14 +354,14 @@ func (u *update) isOver(p *Plan) bool {
 	return !u.canGoBack() || u.didWell(p)
 }
 
-// didWell reports whether a runner of the new template has worked. Otherwise it has the plan looked at again when one will have.
+// didWell reports whether a runner of the new template succeeded. Otherwise it schedules the next look.
 func (u *update) didWell(p *Plan) bool {
 	well := u.hasWorked()
 	p.LookAgain = u.next
 	return well
 }
 
-// hasWorked reports whether a runner of the new template had a job, or waited for one in good health. Otherwise it notes when one will have.
+// hasWorked reports whether a runner of the new template had a job, or was idle for the time Well. Otherwise it records when one will succeed.
 func (u *update) hasWorked() bool {
 	well := len(u.Tried) > 0
 	for _, r := range u.Runners {
@@ -371,7 +371,7 @@ func (u *update) hasWorked() bool {
 	return well
 }
 
-// pick names the first n runners of other revisions to end.
+// pick returns the names of the first n runners of other revisions to remove.
 func (u *update) pick(n int64) []string {
 	if n <= 0 {
 		return nil
@@ -383,8 +383,8 @@ func (u *update) pick(n int64) []string {
 	return names
 }
 
-// sorted orders runners by who ends first: those still starting, the longest in their
-// state, then by name.
+// sorted orders runners by removal: starting runners first, then the longest in their state,
+// then by name.
 func sorted(runners []Runner) []Runner {
 	list := slices.Clone(runners)
 	slices.SortFunc(list, func(a, b Runner) int {

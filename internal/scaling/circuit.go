@@ -15,33 +15,33 @@ import (
 )
 
 // A Circuit opens when Tolerated runners in a row failed for a permanent cause. While
-// it is open, one runner is tried after ProbeMin, doubling to ProbeMax.
+// it is open, the pool tries one runner after ProbeMin, doubling to ProbeMax.
 const (
 	Tolerated = 3
 	ProbeMin  = 10 * time.Second
 	ProbeMax  = 5 * time.Minute
 )
 
-// Circuit counts the failures of one template's runners, so that what can't work isn't
-// tried over and over. The zero value is closed.
+// Circuit counts the failures of one template's runners, so that the pool does not keep
+// starting runners that cannot work. The zero value is closed.
 type Circuit struct {
-	// Revision of the template; another one starts afresh.
+	// Revision of the template. The count starts again with another revision.
 	Revision string
-	// Failures in a row, the cause and words of the last, and when the first and the last were.
+	// Failures in a row, the cause and message of the last, and the times of the first and the last.
 	Failures    int
 	Cause       v1alpha1.RunnerCause
 	Message     string
 	First, Last time.Time
-	// Owned are those of them whose cause is the template's own: not one of the network
+	// Owned counts the failures that the template itself caused, and not the network
 	// between the runner and GitHub.
 	Owned int
 	// Rounds counts failures for causes that are not permanent.
 	Rounds Rounds
 }
 
-// Failed counts a failure of a runner that began at a time. Causes that pass by
-// themselves don't count; nor do, once the circuit is open, runners that began before the
-// last failure: they are of the same batch, and say nothing new.
+// Failed counts the failure of a runner that started at a given time. Causes that pass by
+// themselves do not count. Once the circuit is open, runners that started before the last
+// failure do not count either: they belong to one batch and provide no new evidence.
 func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at time.Time) Circuit {
 	if !cause.Permanent() {
 		return c
@@ -62,10 +62,10 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 	return c
 }
 
-// maxMessage bounds a message in the status, in bytes.
+// maxMessage limits a message in the status, in bytes.
 const maxMessage = 300
 
-// Status returns what another process needs to continue with the circuit; nil if that is nothing.
+// Status returns the state that another process needs to continue with the circuit, or nil.
 func (c Circuit) Status() *v1alpha1.HealthStatus {
 	s := &v1alpha1.HealthStatus{Revision: c.Revision}
 	if c.Failures > 0 {
@@ -87,8 +87,8 @@ func countStatus(count int, cause v1alpha1.RunnerCause, message string, last, ne
 	}
 }
 
-// Recall returns the circuit that another process recorded for a revision. None of its failures are the template's own, as the other process acted on
-// those. The circuit is closed if s is nil or records another revision.
+// Recall returns the circuit that another process recorded for a revision. Its failures do not count as owned by the template, because the other process
+// already acted on them. The circuit is closed if s is nil or records another revision.
 func Recall(revision string, s *v1alpha1.HealthStatus) Circuit {
 	c := Circuit{Revision: revision}
 	if s == nil || s.Revision != revision {
@@ -104,18 +104,18 @@ func Recall(revision string, s *v1alpha1.HealthStatus) Circuit {
 	return c
 }
 
-// IsNewer reports whether what began at a time began after the last failure. Kubernetes cuts
-// times to the second: what began in the same one counts as newer, or a runner that does
-// well would never be believed.
+// IsNewer reports whether a start time is after the last failure. Kubernetes truncates times
+// to the second, so a start in the second of the failure counts as newer. Otherwise a
+// successful runner might never count.
 func (c Circuit) IsNewer(began time.Time) bool { return !began.Before(c.Last.Truncate(time.Second)) }
 
-// Succeeded closes the circuit: a runner got a job, or waits for one in good health.
+// Succeeded closes the circuit, because a runner got a job or stays idle.
 func (c Circuit) Succeeded() Circuit { return Circuit{Revision: c.Revision, Rounds: c.Rounds} }
 
-// Open reports whether runners are held back.
+// Open reports whether the circuit limits new runners.
 func (c Circuit) Open() bool { return c.Failures >= Tolerated }
 
-// Interval is the time from the last failure to the next probe.
+// Interval returns the time from the last failure to the next probe.
 func (c Circuit) Interval() time.Duration {
 	wait := ProbeMin
 	for range c.Failures - Tolerated {
@@ -126,10 +126,10 @@ func (c Circuit) Interval() time.Duration {
 	return wait
 }
 
-// Hold is what an open circuit allows: nothing beyond the runners with a job until the
-// next probe is due, then one runner and one job to try it with; one job also while free
-// runners have none. A probe under way is waited for. The time is that to the next probe;
-// 0 when it is due or under way.
+// Hold returns the limits of an open circuit. Until the next probe is due, it allows only the
+// runners with a job. Then it allows one runner and one job to try it with, and one job as
+// long as free runners have none. It waits for a running probe. The returned time is the
+// time until the next probe; 0 if the probe is due or running.
 func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Duration) {
 	h := Hold{Announce: busy + min(free, 1), Reason: c.Row() + nextTry(c.NextProbe())}
 	if probes > 0 {
@@ -147,12 +147,12 @@ func (h Hold) Trying(busy int32) Hold {
 	return h
 }
 
-// Row says what failed, in a sentence without a full stop.
+// Row describes the failures, in a sentence without a full stop.
 func (c Circuit) Row() string {
 	return fmt.Sprintf("%d runners in a row failed (%s: %s)", c.Failures, c.Cause, c.Message)
 }
 
-// NextProbe is when a runner is tried, unless one is under way.
+// NextProbe returns the time of the next probe, unless one is running.
 func (c Circuit) NextProbe() time.Time { return c.Last.Add(c.Interval()) }
 
 // nextTry ends the reason of a hold with the time of the next attempt.

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// lookout is how far is looked for an effect: a year, and then some.
+	// lookout is the time span in which Warnings looks for an effect: a little more than a year.
 	lookout = 400 * day
-	// maxSteps bounds how many changes are looked at.
+	// maxSteps limits the number of examined changes.
 	maxSteps = 20_000
 )
 
-// Warnings tells what of the schedules has no effect from a time on: those that are over, and
-// those that only hold while others before them set the same numbers. What can't be known
-// within 400 days and 20,000 changes is not told.
+// Warnings returns the schedules without an effect after a given time: schedules that are over, and
+// schedules that are active only while previous schedules set these numbers. It reports only facts
+// that it can determine within 400 days and 20,000 changes.
 func (p *Plan) Warnings(now time.Time) []Problem {
 	effects := p.effects(now)
 	var problems []Problem
@@ -40,14 +40,14 @@ func (p *Plan) Warnings(now time.Time) []Problem {
 	return problems
 }
 
-// effect is what a schedule did.
+// effect records whether a schedule determined a number.
 type effect struct {
 	held, decided bool
-	// others decided in its place.
+	// others are the schedules that determined the numbers instead.
 	others []string
 }
 
-// effects are those of each schedule within the lookout; nil if there is more to look at than is.
+// effects returns the effect of each schedule within the lookout, or nil if there are too many changes.
 func (p *Plan) effects(now time.Time) []effect {
 	effects := make([]effect, len(p.entries))
 	w := p.walk(now)
@@ -62,7 +62,7 @@ func (p *Plan) effects(now time.Time) []effect {
 	return nil
 }
 
-// judge notes who decides on what.
+// judge records which schedule determines each number.
 func (w *walk) judge(effects []effect) {
 	var first [3]string
 	for i, e := range w.plan.entries {

@@ -10,29 +10,29 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// horizon is how far is looked for a beginning, and for an end of what holds all along: 29
-	// February comes back after eight years at the latest.
+	// horizon is the time span in which the package looks for a start, and for the end of a
+	// permanent schedule: 29 February recurs after at most eight years.
 	horizon = 9 * 366
 )
 
-// recurrence holds for a time from each of its beginnings on, by the clock of a place. All but
-// its edges is computed with what the clock shows, see Shown: a moment is in a
-// window of shown times exactly if the latest time that the clock has shown up to it is.
+// recurrence is active for a duration after each of its starts, by the clock of a place. Everything
+// except the edges is computed with the times that the clock shows, see Shown. A moment is in a
+// window of shown times exactly if the latest time that the clock has shown by then is in it.
 type recurrence struct {
 	place *time.Location
 	days  days
-	// minutes of a day at which it begins, in order; minutes are those from 0 to 1439.
+	// minutes of a day at which it starts, in order, from 0 to 1439.
 	minutes []int
-	// lasts at least a minute, and at most 366 days.
+	// lasts is the duration: at least a minute, and at most 366 days.
 	lasts time.Duration
-	// seamless is true when what begins in a day has no gap in it.
+	// seamless is true if the windows that start on one day leave no gap.
 	seamless bool
 }
 
-// days are those on which a recurrence begins: bits by number, as cron has them.
+// days are the days on which a recurrence starts: bits by number, as in package cron.
 type days struct {
 	month, month1, week uint64
-	// either is true when one of month1 and week is enough.
+	// either is true if one of month1 and week is sufficient.
 	either bool
 }
 
@@ -61,8 +61,8 @@ func (r *recurrence) at(now time.Time) (holds bool, until time.Time) {
 	return holds, time.Time{}
 }
 
-// shown says whether it holds when a clock shows a time, and which time is shown when that
-// changes; zero if that is beyond the horizon.
+// shown reports whether the recurrence is active when a clock shows a time, and returns the shown time
+// of the next change; zero if the change is beyond the horizon.
 func (r *recurrence) shown(at time.Time) (holds bool, until time.Time) {
 	start, ok := r.last(at)
 	if !ok || !at.Before(start.Add(r.lasts)) {
@@ -84,7 +84,7 @@ func (r *recurrence) shown(at time.Time) (holds bool, until time.Time) {
 	return true, time.Time{}
 }
 
-// last is the latest beginning up to a time, if one is recent enough to hold then.
+// last returns the latest start up to a time, if it is recent enough to be active then.
 func (r *recurrence) last(at time.Time) (time.Time, bool) {
 	today := midnight(at)
 	minute := int(at.Sub(today) / time.Minute)
@@ -102,7 +102,7 @@ func (r *recurrence) last(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// after is the first beginning after a time, within the horizon.
+// after returns the first start after a time, within the horizon.
 func (r *recurrence) after(at time.Time) (time.Time, bool) {
 	today := midnight(at)
 	minute := int(at.Sub(today) / time.Minute)
@@ -122,7 +122,7 @@ func (r *recurrence) after(at time.Time) (time.Time, bool) {
 
 func midnight(t time.Time) time.Time { return t.Truncate(day) }
 
-// on says whether something begins on a date.
+// on reports whether the recurrence starts on a date.
 func (d *days) on(date time.Time) bool {
 	_, month, dayOfMonth := date.Date()
 	if d.month&(1<<month) == 0 {
@@ -135,7 +135,7 @@ func (d *days) on(date time.Time) bool {
 	return inMonth && inWeek
 }
 
-// never says that no date has such a day: 30 February.
+// never reports whether no date matches, such as 30 February.
 func (d *days) never() bool {
 	if d.either && d.week != 0 {
 		return d.month == 0
@@ -149,7 +149,7 @@ func (d *days) never() bool {
 	return d.week == 0 || d.month1 == 0 || bits.TrailingZeros64(d.month1) > longest
 }
 
-// once holds from one moment to another.
+// once is active between two moments.
 type once struct{ from, to time.Time }
 
 // at implements span.

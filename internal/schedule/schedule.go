@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule says what the schedules of a pool make of its numbers at a time, and when
-// that changes.
+// Package schedule computes the numbers of a pool that its schedules determine at a time, and the time of the
+// next change.
 package schedule
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Plan is a pool's schedules, ready to be asked. It never changes; any number of goroutines
-// may ask it.
+// Plan holds a pool's compiled schedules. It is immutable, so any number of goroutines may
+// use it.
 type Plan struct {
 	entries []entry
 }
 
-// entry is a schedule that can hold.
+// entry is one compiled schedule.
 type entry struct {
 	name  string
 	path  string
@@ -26,37 +26,37 @@ type entry struct {
 	span  span
 }
 
-// span is when a schedule holds.
+// span is the time during which a schedule is active.
 type span interface {
-	// at says whether it holds at a time, and when that changes; the zero time stands for never,
-	// as far as is looked.
+	// at reports whether the schedule is active at a time, and returns the time of the next change. The zero
+	// time means that there is no change within the horizon.
 	at(now time.Time) (holds bool, until time.Time)
 }
 
-// Now is what holds at a time.
+// Now describes the state at a time.
 type Now struct {
-	// Scale has the pool's numbers then.
+	// Scale holds the pool's numbers at that time.
 	v1alpha1.Scale
-	// Active are the names of the schedules that hold, in the order of the list.
+	// Active lists the names of the active schedules, in the order of the list.
 	Active []string
-	// Next is when a schedule begins or ends to hold; zero if none does for nine years.
+	// Next is the time when a schedule starts or ends; zero if none does within nine years.
 	Next time.Time
 }
 
-// Change is what holds from a time on.
+// Change is the state from a time on.
 type Change struct {
 	At time.Time
 	Now
 }
 
-// At returns what the schedules make of a pool's own numbers at a time. Of those that hold, the
-// first in the list that sets a number decides on it; min and idle are then cut to max.
+// At applies the schedules to a pool's own numbers at a time. The first active schedule in the list that
+// sets a number determines it. Then At lowers min and idle to max.
 func (p *Plan) At(now time.Time, scale v1alpha1.ScaleSpec) Now {
 	return p.walk(now).now(scale)
 }
 
-// Changes returns what holds from each moment between two times, from excluded, at which a
-// schedule begins or ends to hold, in order: the first so many of them.
+// Changes returns the state after each moment between two times, excluding from, at which a
+// schedule starts or ends. It returns a limited number of changes, in order.
 func (p *Plan) Changes(from, to time.Time, scale v1alpha1.ScaleSpec, most int) []Change {
 	var changes []Change
 	w := p.walk(from)
@@ -67,7 +67,7 @@ func (p *Plan) Changes(from, to time.Time, scale v1alpha1.ScaleSpec, most int) [
 	return changes
 }
 
-// walk is where one is in time, and what each schedule is at there.
+// walk is a position in time, with the state of each schedule at that time.
 type walk struct {
 	plan   *Plan
 	states []state
@@ -86,7 +86,7 @@ func (p *Plan) walk(now time.Time) *walk {
 	return w
 }
 
-// advance goes on to a time that is not after next.
+// advance moves to a time that is not after next.
 func (w *walk) advance(now time.Time) {
 	for i, s := range w.states {
 		if !s.until.IsZero() && !s.until.After(now) {
@@ -95,7 +95,7 @@ func (w *walk) advance(now time.Time) {
 	}
 }
 
-// next is when the state of a schedule changes; zero if none does.
+// next returns the time when the state of a schedule changes; zero if none does.
 func (w *walk) next() time.Time {
 	var next time.Time
 	for _, s := range w.states {

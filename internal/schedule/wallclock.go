@@ -15,15 +15,15 @@ import (
 	_ "time/tzdata" // the same zones wherever it runs, also in an image that has none
 )
 
-// ErrLocal is for the zone of the machine, which would have a decision depend on where it is made.
+// ErrLocal rejects the zone of the machine, because decisions must not depend on the machine.
 var ErrLocal = errors.New("the zone Local is another on each machine: use a name of the IANA database, such as Europe/Berlin")
 
-// locations are those asked for so far: to load one takes longer than a decision. There are only
-// as many as the database has.
+// locations caches loaded zones, because loading a zone takes longer than a decision. The size of
+// the database limits the cache.
 var locations sync.Map
 
-// Location returns a zone of the IANA database; no name is UTC. The error for a name that isn't
-// there, and for Local, says what to use.
+// Location returns a zone of the IANA database. The empty name is UTC. The error for an unknown
+// name, and for Local, explains which names to use.
 func Location(zone string) (*time.Location, error) {
 	if known, ok := locations.Load(zone); ok {
 		return known.(*time.Location), nil
@@ -39,10 +39,10 @@ func Location(zone string) (*time.Location, error) {
 	return location, nil
 }
 
-// widest is more than any place is from UTC, and more than any clock is put back.
+// widest exceeds every offset from UTC, and every amount by which clocks go back.
 const widest = 26 * time.Hour
 
-// First is when a clock in a place first shows a time, or a later one where that time is skipped.
+// First returns the moment when a clock in a place first shows a time, or a later time if that time is skipped.
 func First(place *time.Location, shown time.Time) time.Time {
 	at := shown.Add(-widest)
 	for {
@@ -60,8 +60,8 @@ func First(place *time.Location, shown time.Time) time.Time {
 	}
 }
 
-// Shown is the latest time that a clock in a place has shown up to now: what it shows, or, in
-// the time that it shows again after it was put back, what it showed just before that.
+// Shown returns the latest time that a clock in a place has shown up to now. Usually this is the
+// current time. While the clock repeats times after it went back, it is the time just before that.
 func Shown(place *time.Location, now time.Time) time.Time {
 	latest := faceOf(now.In(place))
 	for at := now; ; {
@@ -76,7 +76,7 @@ func Shown(place *time.Location, now time.Time) time.Time {
 	}
 }
 
-// faceOf is what the clock shows, as UTC.
+// faceOf returns the time that the clock shows, as UTC.
 func faceOf(t time.Time) time.Time {
 	_, east := t.Zone()
 	return t.UTC().Add(time.Duration(east) * time.Second)

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share bounds what is kept for all namespaces together, so that no namespace can use it up. The rule is the same everywhere: one
-// namespace has a quarter of the places at most. When all places are taken, the namespace that has the most of them gives up its oldest
-// entry to one that has fewer. So many namespaces together can't keep another one out either. If all have the same number, such as one each,
-// Spare decides whether a place can be freed: it is for places that are few and held for long.
+// Package share limits the data that is kept for all namespaces together, so that no namespace can exhaust the space. One namespace has at most
+// a quarter of the places. When all places are taken, the namespace with the most places gives up its oldest entry to a namespace that has
+// fewer. Therefore even many namespaces together cannot keep another one out. If all have an equal number, such as one each, Spare decides
+// whether a place can be freed. Spare is for places that are few and held for long.
 package share
 
 import "slices"
 
-// Map keeps values of namespaces by a key. It isn't safe for concurrent use.
+// Map keeps values of namespaces by a key. It is not safe for concurrent use.
 type Map[K comparable, V any] struct {
 	// Spare chooses the entry that makes room when all places are taken and no namespace has more than one entry beyond those of the namespace
-	// that asks, which has own. It returns false if none can go. If Spare is nil, none can.
+	// that asks, which has own. It returns false if no entry can be dropped. If Spare is nil, no entry can be dropped.
 	Spare func(own int) (namespace string, key K, ok bool)
 
 	most    int
@@ -22,19 +22,19 @@ type Map[K comparable, V any] struct {
 	turn    uint64
 }
 
-// part is what is kept of one namespace.
+// part holds the entries of one namespace.
 type part[K comparable, V any] struct {
 	values map[K]V
 	order  []K    // the oldest first
-	turn   uint64 // the part with the lowest one is next
+	turn   uint64 // the part with the lowest turn is next
 }
 
-// New returns a Map of at most so many entries. It calls dropped, unless that is nil, with each entry that it drops to make room.
+// New returns a Map with a maximum number of entries. It calls dropped, unless that is nil, with each entry that it drops to make room.
 func New[K comparable, V any](most int, dropped func(namespace string, key K)) *Map[K, V] {
 	return &Map[K, V]{most: most, dropped: dropped, of: map[string]*part[K, V]{}}
 }
 
-// Len returns how many entries a namespace has.
+// Len returns the number of entries of a namespace.
 func (m *Map[K, V]) Len(namespace string) int {
 	if p := m.of[namespace]; p != nil {
 		return len(p.order)
@@ -69,7 +69,7 @@ func (m *Map[K, V]) Put(namespace string, key K, value V) bool {
 	return true
 }
 
-// Push is Put for what is worth more than older entries: where there is no place, the namespace's own oldest entry makes room.
+// Push is Put for a value that is more important than older entries: if there is no place, the namespace's own oldest entry makes room.
 func (m *Map[K, V]) Push(namespace string, key K, value V) {
 	for !m.Put(namespace, key, value) && m.Len(namespace) > 0 {
 		m.dropOldest(namespace)
@@ -98,7 +98,7 @@ func (m *Map[K, V]) makeRoom(namespace string) bool {
 	return m.dropSpare(own)
 }
 
-// dropSpare reports whether an entry that nobody needs could be dropped.
+// dropSpare reports whether it dropped an entry that Spare chose.
 func (m *Map[K, V]) dropSpare(own int) bool {
 	if m.Spare == nil {
 		return false
@@ -158,7 +158,7 @@ func (m *Map[K, V]) Take() (key K, value V, ok bool) {
 	return key, value, true
 }
 
-// DeleteFunc removes the entries of a namespace whose keys are to go.
+// DeleteFunc removes the entries of a namespace whose keys match.
 func (m *Map[K, V]) DeleteFunc(namespace string, goes func(K) bool) {
 	p := m.of[namespace]
 	if p == nil {

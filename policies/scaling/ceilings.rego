@@ -9,9 +9,9 @@ import data.corral.library.ceilings
 # scope: rule
 # title: Shared ceilings
 # description: >-
-#  The pools of a group (all, or those of a namespace, of a connection, or with the same value of a label) have no more
-#  runners together than the max of a ceiling of data.library.ceilings. With the share Fair, an equal part is kept for
-#  each pool that wants it, and what others don't want of theirs may be borrowed; with FirstCome, nothing is kept. Jobs
+#  The pools of a group (all, of a namespace, of a connection, or with one value of a label) have together at most as
+#  many runners as the max of a ceiling in data.library.ceilings. With the share Fair, each pool that needs runners has
+#  an equal share, and others may borrow unused shares. With FirstCome, nothing is reserved. Jobs
 #  that GitHub had assigned before wait, unless the ceiling has assignedJobs: Serve.
 # custom:
 #  code: CORRAL-CEIL-001

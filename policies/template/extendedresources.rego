@@ -9,8 +9,8 @@ import data.corral.library.allowed
 # scope: rule
 # title: Extended resources by name
 # description: >-
-#  Containers must ask for no resources but cpu, memory, ephemeral-storage and those of
-#  data.library.extendedResources.allowed, and claim no devices but by claims.
+#  Containers may request only cpu, memory, ephemeral-storage and the resources in
+#  data.library.extendedResources.allowed, and devices only through its claims.
 # custom:
 #  code: CORRAL-EXT-001
 #  family: extendedResources

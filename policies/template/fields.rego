@@ -9,9 +9,9 @@ import data.corral.library.allowed
 # scope: rule
 # title: Few fields
 # description: >-
-#  A pod and its containers must set no fields but those that most need, those that other families judge, and those of
-#  data.library.fields.allowed: so no host aliases, DNS of their own, shared processes, lifecycle hooks, probes that run
-#  commands, or fields that this version doesn't know.
+#  A pod and its containers may set only common fields, fields that other families check, and fields in
+#  data.library.fields.allowed. This excludes host aliases, DNS settings, shared processes, lifecycle hooks, probes that
+#  run commands, and fields that this version does not know.
 # custom:
 #  code: CORRAL-FIELD-001
 #  family: fields

@@ -9,8 +9,8 @@ import data.corral.library.allowed
 # scope: rule
 # title: Labels and annotations by name
 # description: >-
-#  A pod, and a claim that is made for it, must have no labels but Corral's, app.kubernetes.io/* and those of
-#  data.library.metadata.labels, and no annotations but those that Corral sets and those of annotations.
+#  A pod, and a claim that Kubernetes creates for it, may have only Corral's labels, app.kubernetes.io/* and
+#  data.library.metadata.labels, and only annotations that Corral sets or that data.library.metadata.annotations allows.
 # custom:
 #  code: CORRAL-META-001
 #  family: metadata

@@ -191,7 +191,7 @@ deny contains {
 # scope: rule
 # title: AppArmor annotations within bounds
 # description: >-
-#  Baseline: the former way to choose an AppArmor profile, an annotation, must not switch it off.
+#  Baseline: the old annotation that selects an AppArmor profile must not disable AppArmor.
 # custom:
 #  code: CORRAL-PSS-009
 #  family: podSecurity

@@ -9,9 +9,9 @@ import data.corral.library.allowed
 # scope: rule
 # title: Scheduling within bounds
 # description: >-
-#  A pod must name no scheduler, priority class or runtime class and select nodes by no labels but those of
-#  data.library.scheduling and, of nodes, architecture, operating system and topology. It must not name its node, wait
-#  at a gate, join a group, name who delays its eviction, or keep near to or away from pods of other namespaces.
+#  A pod may name only schedulers, priority classes and runtime classes in data.library.scheduling, and select nodes only by
+#  its nodeLabels, architecture, operating system and topology. It must not name its node, use a scheduling gate, join a
+#  group, name an eviction responder, or have affinity to pods of other namespaces.
 # custom:
 #  code: CORRAL-SCHED-001
 #  family: scheduling
@@ -39,7 +39,7 @@ unlisted_scheduling contains ["affinity.nodeAffinity", label] if {
 # scope: rule
 # title: Tolerations by taint
 # description: >-
-#  A pod must tolerate no taint but those of data.library.scheduling.tolerations.
+#  A pod may tolerate only the taints in data.library.scheduling.tolerations.
 # custom:
 #  code: CORRAL-SCHED-002
 #  family: scheduling

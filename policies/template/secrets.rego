@@ -9,8 +9,8 @@ import data.corral.library.allowed
 # scope: rule
 # title: Secrets by name
 # description: >-
-#  A pod must read no Secret but those of data.library.secrets.allowed and that of its own registration: not in
-#  variables, volumes or projections, not to pull images, not through a storage driver or its attributes.
+#  A pod must read only Secrets in data.library.secrets.allowed and the Secret of its own registration. This applies to
+#  variables, volumes, projections, image pulls, and storage drivers with their attributes.
 # custom:
 #  code: CORRAL-SEC-001
 #  family: secrets

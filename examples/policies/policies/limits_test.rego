@@ -26,7 +26,7 @@ test_nobody_is_granted_nothing if {
 	{limit.atMost | some limit in limits} == {0}
 }
 
-# In Berlin it is Saturday two hours earlier than in UTC.
+# Saturday begins two hours earlier in Berlin than in UTC.
 test_weekends_begin_at_midnight_of_the_zone if {
 	every now, bounds in {"2026-07-10T21:59:59Z": 0, "2026-07-10T22:00:00Z": 1} {
 		limits := scaling.limit with input as question({"team": "web"}, now) with data.teams as teams

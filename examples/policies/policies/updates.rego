@@ -4,7 +4,7 @@
 # How may this change roll out?
 package corral.update
 
-# Nobody wants to mend runners on Friday evening.
+# No team should have to fix runners on a Friday evening.
 rollout contains {"hold": true, "reason": "no updates from Friday noon to Monday"} if {
 	late
 }
@@ -16,7 +16,7 @@ late if {
 	time.clock([input.now, input.zone])[0] >= 12
 }
 
-# Where a broken runner is dear, one tries the template first.
+# If a broken runner is expensive, one runner tries the template first.
 rollout contains {"canary": 1, "reason": "releases try a new template with one runner"} if {
 	input.pool.labels.tier == "release"
 }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 
-# What limits hold now?
+# Which limits apply now?
 package corral.scaling
 
 # METADATA

@@ -5,8 +5,8 @@
 # scope: package
 # title: Every update begins with a canary
 # description: |
-#  A pool that declares no canary gets one: one runner of the new template has to do well before the others follow. And
-#  release pools are never updated all at once.
+#  A pool that declares no canary gets one: one runner of the new template must succeed before the others follow.
+#  Release pools are never updated all at once.
 # custom:
 #  kind: ClusterRunnerPolicy
 package corral.update

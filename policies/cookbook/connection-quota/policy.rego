@@ -5,8 +5,8 @@
 # scope: package
 # title: A quota for each connection
 # description: |
-#  All pools of one GitHubConnection share a quota: so many for each, more for some. Half of what is left is for pools
-#  that ask later, so that one pool alone never takes all. `library.ceilings` shares more exactly.
+#  All pools of one GitHubConnection share a quota, and some connections have a larger one. Half of the rest is reserved
+#  for later pools, so that one pool alone never takes everything. `library.ceilings` shares more exactly.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

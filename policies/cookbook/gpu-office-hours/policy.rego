@@ -6,7 +6,7 @@
 # title: No GPUs outside of office hours
 # description: |
 #  Pools with the label `gpu` have no runners at night and on weekends. Jobs that GitHub had assigned before still run.
-#  Elsewhere `library.hours` does this; this one shows how to read a clock, and `until` says when to ask again.
+#  `library.hours` does this without Rego. This recipe shows how to read a clock; `until` is the time of the next decision.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

@@ -5,9 +5,9 @@
 # scope: package
 # title: No Docker socket
 # description: |
-#  Who may speak to the container runtime of a node is root of that node. This denies its sockets, host paths that they
-#  lie in, however they are written, and all of `/proc`, by which every file of the node can be reached.
-#  `library.podSecurity` denies all host paths; this is for pools that may have others.
+#  A job with access to the container runtime of a node has root on that node. This policy denies the runtime's sockets,
+#  every spelling of the host paths that contain them, and all of `/proc`, which gives access to every file of the node.
+#  `library.podSecurity` denies all host paths. Use this recipe for pools that may have other host paths.
 # custom:
 #  kind: ClusterRunnerPolicy
 package corral.template

@@ -5,8 +5,8 @@
 # scope: package
 # title: No updates before the weekend
 # description: |
-#  From Friday noon to Monday morning, nobody is there to see an update fail. Updates are held, and go on by themselves.
-#  The same without Rego is `library.hours.updates`.
+#  From Friday noon to Monday morning, no engineer would see a failing update. Updates are held, and continue afterwards.
+#  `library.hours.updates` does this without Rego.
 # custom:
 #  kind: RunnerPolicy
 #  parameters:

@@ -5,8 +5,8 @@
 # scope: package
 # title: No latest
 # description: |
-#  An image must say which version it is: by a tag other than `latest`, or by its digest. Otherwise the same revision of a
-#  pool means another image tomorrow, and there is nothing to roll back to.
+#  An image must name its version, by a tag other than `latest` or by its digest. Otherwise one revision of a pool may use
+#  another image tomorrow, and a rollback is impossible.
 # custom:
 #  kind: RunnerPolicy
 package corral.template

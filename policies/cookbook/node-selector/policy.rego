@@ -5,8 +5,8 @@
 # scope: package
 # title: Runners stay on the nodes made for them
 # description: |
-#  Every runner's pod must select the nodes for CI and tolerate their taint, so that jobs never run beside services. Pods
-#  that name a node pass the scheduler by: they are denied.
+#  Every runner's pod must select the nodes for CI and tolerate their taint, so that jobs never run next to services.
+#  Pods that name a node bypass the scheduler and are denied.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

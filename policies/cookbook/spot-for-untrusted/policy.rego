@@ -5,8 +5,8 @@
 # scope: package
 # title: Spot nodes for untrusted code, and nothing else there
 # description: |
-#  Pools that run everybody's pull requests (`trust: public`) belong on spot nodes, away from the rest; release builds
-#  must not be interrupted, so they don't. Name the label that your nodes have.
+#  Pools that run pull requests of the public (`trust: public`) must use spot nodes, apart from other pools. Release builds
+#  must not be interrupted, so they must not use spot nodes. Set the label of your nodes.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

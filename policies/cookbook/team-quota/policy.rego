@@ -3,10 +3,10 @@
 
 # METADATA
 # scope: package
-# title: A team has so many runners
+# title: A quota for each team
 # description: |
-#  All pools with the same label `team` share what the team is granted, in whatever namespace they are. Teams that
-#  nobody granted anything get nothing. The same without Rego, and with fair shares, is `library.ceilings`.
+#  All pools with one value of the label `team` share the grant of the team, in all namespaces. Teams without a grant
+#  get no runners. `library.ceilings` does this without Rego, and with fair shares.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

@@ -3,10 +3,10 @@
 
 # METADATA
 # scope: package
-# title: Bounds by trust
+# title: Limits by trust
 # description: |
-#  Whose code a pool runs says how many runners it may have: few for public repositories, more for internal ones. A pool
-#  that doesn't declare its trust is treated as public.
+#  The trust of a pool limits its number of runners: few for public repositories, more for internal ones. A pool that
+#  does not declare its trust counts as public.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

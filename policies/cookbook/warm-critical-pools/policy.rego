@@ -5,8 +5,8 @@
 # scope: package
 # title: Critical pools stay warm
 # description: |
-#  Pools with the label `tier: critical` keep free runners, whatever they declare, by day more than by night. Only a
-#  ClusterRunnerPolicy can raise a number above what the pool declares; ceilings still bound it.
+#  Pools with the label `tier: critical` keep idle runners, whatever they declare, more by day than by night. Only a
+#  ClusterRunnerPolicy can raise a number above the pool's declaration. Ceilings still limit it.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
