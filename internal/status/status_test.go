@@ -359,7 +359,7 @@ func mixed() *Snapshot {
 func TestPages(t *testing.T) {
 	for name, make := range pages {
 		t.Run(name, func(t *testing.T) {
-			golden.Compare(t, filepath.Join("testdata", name+".txt"), Look(make()).Text())
+			golden.CompareIn(t, "testdata/pages.txtar", name+".txt", Look(make()).Text())
 		})
 	}
 }
