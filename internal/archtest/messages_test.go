@@ -56,7 +56,7 @@ var unnoticed = map[string]string{
 	"internal/github/errors.go":                "strings.Replace(err.Error(), e.passing()",
 	"internal/poolstatus/runner.go":            "strings.TrimSuffix(reason, jobWillFail)",
 	"internal/scaling/plan.go":                 `strings.Contains(p.Reason, "max")`,
-	"internal/status/reasons.go":               "varying.ReplaceAllString(message, ",
+	"internal/explain/reasons.go":              "varying.ReplaceAllString(message, ",
 }
 
 // readsOf returns what a file does with messages of conditions and events, or with texts that the catalog rendered, other than pass them on.

@@ -41,6 +41,11 @@ var causes = []struct {
 	{v1alpha1.CauseSlow, "Look at the events of its pod: it takes too long, and the cause isn't known."},
 }
 
+// isConnections reports whether a pool's reason may be that its connection isn't ready.
+func isConnections(reason string) bool {
+	return reason == v1alpha1.GitHubUnavailableReason || slices.Contains(ofConnection, reason)
+}
+
 // changes say what would change the answer.
 func (f *PoolFacts) changes() []string {
 	var all []string

@@ -11,15 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// kinds whose reasons ask for something else than a pool's.
-const (
-	poolKind       = "RunnerPool"
-	sourceKind     = "PoolSource"
-	connectionKind = "GitHubConnection"
-	scaleSetKind   = "ScaleSet"
-	runnerKind     = "Runner"
-)
-
+// remediesOf are those of kinds whose reasons ask for something else than a pool's.
 var remediesOf = map[string]map[string]string{
 	sourceKind: {
 		v1alpha1.AccessDeniedReason:       "Grant its ServiceAccount the right that the message names, or name an object of its own namespace.",
@@ -41,10 +33,10 @@ var remediesOf = map[string]map[string]string{
 
 // untilRead is what holds of an object until its fields can be read.
 var untilRead = map[string]string{
-	poolKind:              " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
-	sourceKind:            catalog.RevisionRunsOn,
-	"RunnerPolicy":        catalog.LastHolds,
-	"ClusterRunnerPolicy": catalog.LastHolds,
+	poolKind:          " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
+	sourceKind:        catalog.RevisionRunsOn,
+	policyKind:        catalog.LastHolds,
+	clusterPolicyKind: catalog.LastHolds,
 }
 
 // UnreadRemedy says what to do about an object of a kind with fields that can't be read: nobody acts on any of it.

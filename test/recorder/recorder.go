@@ -28,8 +28,8 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/cli"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/status"
 	"github.com/corral-dev/corral/sim/world"
 	"github.com/corral-dev/corral/test/golden"
 )
@@ -218,7 +218,7 @@ func (r *Recorder) corral(ctx context.Context, args ...string) (stdout, stderr s
 // findings are what corral status finds, with the code of each.
 func (r *Recorder) findings(ctx context.Context) (all []string, err error) {
 	text, trouble := r.corral(ctx, r.status("-o", "json")...)
-	var page status.Page
+	var page explain.Page
 	if err := json.Unmarshal([]byte(text), &page); err != nil {
 		return nil, fmt.Errorf("corral status: %w: %s", err, trouble)
 	}

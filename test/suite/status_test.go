@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/status"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
@@ -44,7 +44,7 @@ func (o onDuty) look(ctx context.Context) (found []string, code int, err error) 
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		return nil, 0, err
 	}
-	var page status.Page
+	var page explain.Page
 	if err := json.Unmarshal(text, &page); err != nil {
 		return nil, 0, err
 	}

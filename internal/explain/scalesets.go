@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 // checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
@@ -26,12 +25,12 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 			}
 			continue
 		}
-		if labels := explain.ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
+		if labels := ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
 			one := conditionOf(ofPool(pool), labels)
 			one.goOn = true
 			all = append(all, one)
 		}
-		ofPools := explain.ConditionOf(pool, v1alpha1.ReadyCondition)
+		ofPools := ConditionOf(pool, v1alpha1.ReadyCondition)
 		if isAmiss(ready) && !isAmiss(ofPools) && ready.Status == metav1.ConditionFalse {
 			one := s.amiss(ready)
 			one.of = ofPool(pool)
@@ -43,8 +42,8 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 }
 
 // checkSession finds a session that isn't open though nothing else says so, and one that a restart would lose.
-func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *explain.Condition) symptoms {
-	listening := explain.ConditionOf(set, v1alpha1.ListeningCondition)
+func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *Condition) symptoms {
+	listening := ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
 	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
@@ -111,13 +110,13 @@ func (v view) totals() Totals {
 	for i := range v.Pools {
 		s := &v.Pools[i].Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
-		if n := explain.Known(s); n != nil {
-			t.Jobs += *n + explain.More(s)
+		if n := Known(s); n != nil {
+			t.Jobs += *n + More(s)
 		} else {
 			t.Jobs += s.Runners.Busy
 			t.JobsUnknown++
 		}
-		t.Waiting += explain.Waiting(s)
+		t.Waiting += Waiting(s)
 	}
 	for i := range v.Runners {
 		if r := &v.Runners[i]; v.isLeft(r) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -314,11 +313,11 @@ func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 // contradictions are what is said of a pool here and not there.
 func contradictions(s *Snapshot) []string {
 	p := pool(s)
-	f := explain.PoolFacts{Pool: p, Now: s.Now, Policies: policyFacts(s)}
+	f := PoolFacts{Pool: p, Now: s.Now, Policies: policyFacts(s)}
 	if len(s.ScaleSets) > 0 && scaleSet(s).Spec.PoolUID == string(p.UID) {
 		f.ScaleSet = scaleSet(s)
 	}
-	answer, err := explain.Pool(f)
+	answer, err := Pool(f)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -329,7 +328,7 @@ func contradictions(s *Snapshot) []string {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	ready := explain.ConditionOf(p, v1alpha1.ReadyCondition)
+	ready := ConditionOf(p, v1alpha1.ReadyCondition)
 	isReady := ready != nil && ready.Status == metav1.ConditionTrue
 	compareColumns(p, f, ready, text, claim)
 
@@ -343,8 +342,8 @@ func contradictions(s *Snapshot) []string {
 	claim(len(found) > 0 || isReady && !isHeld && !answer.Behind, "status says nothing of the pool, and explain says:\n%s", text)
 	claim(page.Verdict == Trouble || isReady || rankOf(reasonOf(ready)).severity == Note || ready == nil, "status says %s, and explain:\n%s", page.Verdict, text)
 	for _, one := range found {
-		isConnections := slices.ContainsFunc(one.Objects, func(o string) bool { return !strings.HasPrefix(o, poolKind) })
-		if isReady || one.Reason != reasonOf(ready) || one.Severity == Note || isConnections || ofConnection[one.Reason] {
+		ofTheirs := slices.ContainsFunc(one.Objects, func(o string) bool { return !strings.HasPrefix(o, poolKind) })
+		if isReady || one.Reason != reasonOf(ready) || one.Severity == Note || ofTheirs || isConnections(one.Reason) {
 			continue
 		}
 		claim(strings.Contains(text, one.Do) || changesSay(one.Reason), "status advises %q, and explain doesn't:\n%s", one.Do, text)
@@ -356,15 +355,15 @@ func contradictions(s *Snapshot) []string {
 }
 
 // policyFacts are the policies that are asked about the pool, as corral explain has them.
-func policyFacts(s *Snapshot) []explain.Policy {
-	var all []explain.Policy
+func policyFacts(s *Snapshot) []Policy {
+	var all []Policy
 	for i := range s.Policies {
 		p := &s.Policies[i]
-		all = append(all, explain.Policy{Policy: "RunnerPolicy/ci/" + p.Name, Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition)})
+		all = append(all, Policy{Policy: "RunnerPolicy/ci/" + p.Name, Ready: ConditionOf(p, v1alpha1.ReadyCondition)})
 	}
 	for i := range s.ClusterPolicies {
 		if p := &s.ClusterPolicies[i]; len(p.Spec.Namespaces) == 0 {
-			all = append(all, explain.Policy{Policy: "ClusterRunnerPolicy/" + p.Name, Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition)})
+			all = append(all, Policy{Policy: "ClusterRunnerPolicy/" + p.Name, Ready: ConditionOf(p, v1alpha1.ReadyCondition)})
 		}
 	}
 	return all
@@ -380,7 +379,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		}
 		return nil
 	}
-	amiss := func(of string, ready *explain.Condition) *Finding {
+	amiss := func(of string, ready *Condition) *Finding {
 		f := finding(of)
 		claim((f == nil) == (ready != nil && ready.Status == metav1.ConditionTrue), "%s is %+v, and status says:\n%s", of, ready, page.Text())
 		return f
@@ -394,16 +393,16 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		return
 	}
 	c := &s.Connections[0]
-	ready := explain.ConditionOf(c, v1alpha1.ReadyCondition)
+	ready := ConditionOf(c, v1alpha1.ReadyCondition)
 	f := amiss("GitHubConnection/ci/acme", ready)
 	if f == nil || ready == nil {
 		return
 	}
 	isAway, o := ready.Reason == v1alpha1.GitHubUnavailableReason, c.Status.Outage
-	claim(!isAway || f.Do == explain.OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
+	claim(!isAway || f.Do == OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
 	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "don't restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
-	ofPool := explain.ConditionOf(pool(s), v1alpha1.ReadyCondition)
-	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && ofConnection[ofPool.Reason] && f.Severity != Note {
+	ofPool := ConditionOf(pool(s), v1alpha1.ReadyCondition)
+	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && isConnections(ofPool.Reason) && f.Severity != Note {
 		claim(slices.Contains(f.Objects, "RunnerPool/ci/linux-01"), "the pool isn't ready by its connection, and status says:\n%s", page.Text())
 	}
 }
@@ -413,7 +412,7 @@ func changesSay(reason string) bool {
 	return slices.Contains([]string{v1alpha1.PolicyDeniedReason, v1alpha1.RolledBackReason, v1alpha1.UpdateHeldReason}, reason)
 }
 
-func reasonOf(c *explain.Condition) string {
+func reasonOf(c *Condition) string {
 	if c == nil {
 		return ""
 	}
@@ -421,7 +420,7 @@ func reasonOf(c *explain.Condition) string {
 }
 
 // compareColumns compares the columns STATUS, WHY, MAX, LISTENING and GROUP with explain pool.
-func compareColumns(p *v1alpha1.RunnerPool, f explain.PoolFacts, ready *explain.Condition, text string, claim func(bool, string, ...any)) {
+func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text string, claim func(bool, string, ...any)) {
 	accepts := strings.Contains(text, "; it accepts ") && !strings.Contains(text, "it accepts no jobs")
 	if ready != nil {
 		closed := strings.Contains(text, "it accepts no jobs now")
@@ -440,7 +439,7 @@ func compareColumns(p *v1alpha1.RunnerPool, f explain.PoolFacts, ready *explain.
 	if f.ScaleSet == nil || !usesSet {
 		return
 	}
-	listening := explain.ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
+	listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	claim(isOpen || !accepts, "LISTENING isn't True, and explain says:\n%s", text)
 	claim(isOpen || !strings.Contains(text, "Jobs create runners"), "LISTENING isn't True, and explain says:\n%s", text)
@@ -451,11 +450,11 @@ func compareColumns(p *v1alpha1.RunnerPool, f explain.PoolFacts, ready *explain.
 }
 
 // compareJob compares explain pool with what explain job says of the pool.
-func compareJob(f explain.PoolFacts, answer explain.PoolAnswer, claim func(bool, string, ...any)) {
-	url, err := explain.ParseJobURL("https://github.com/acme/app/actions/runs/1")
+func compareJob(f PoolFacts, answer PoolAnswer, claim func(bool, string, ...any)) {
+	url, err := ParseJobURL("https://github.com/acme/app/actions/runs/1")
 	claim(err == nil, "%v", err)
-	connection := explain.Connection{Namespace: "ci", Name: "acme", Host: "github.com", Scope: "organization", Owner: "acme"}
-	job := explain.Job(explain.JobFacts{URL: url, Pools: []explain.PoolFacts{f}, Connections: map[string]explain.Connection{"ci/acme": connection}, Now: noon})
+	connection := Connection{Namespace: "ci", Name: "acme", Host: "github.com", Scope: "organization", Owner: "acme"}
+	job := Job(JobFacts{URL: url, Pools: []PoolFacts{f}, Connections: map[string]Connection{"ci/acme": connection}, Now: noon})
 	text := job.Text()
 	claim(len(job.Pools) == 1, "explain job has %d candidates", len(job.Pools))
 	if answer.Registration == v1alpha1.RegisterREST {

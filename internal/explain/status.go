@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status says in one page what is wrong with an installation, the worst first: since when, whom it hurts and what to do,
-// and what will go wrong. One cause is one line, however many objects it shows in. It is pure.
-package status
+package explain
 
 import (
 	"slices"

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -192,7 +191,7 @@ func (p *Page) totals() string {
 	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
 		return text
 	}
-	return text + ". " + explain.RunnersText(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
+	return text + ". " + RunnersText(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
 }
 
 // jobs says how many there are, as far as they were counted.
@@ -236,7 +235,7 @@ func clock(t *metav1.Time, now time.Time) string {
 	if d := now.Sub(t.Time); d > 12*time.Hour || d < -12*time.Hour {
 		layout = "2006-01-02 15:04Z"
 	}
-	return fmt.Sprintf("%s (%s)", t.UTC().Format(layout), explain.Distance(t.Time, now))
+	return fmt.Sprintf("%s (%s)", t.UTC().Format(layout), Distance(t.Time, now))
 }
 
 // Changes are lines on what became other since a former page: what is new, and what is over.

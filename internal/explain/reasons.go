@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"regexp"
 	"time"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
@@ -36,12 +35,6 @@ const (
 	eventsRefusedReason = "EventsRefused"
 	notReadReason       = "NotRead"
 )
-
-// ofConnection are reasons of a pool that its connection is the cause of, if that isn't ready.
-var ofConnection = map[string]bool{
-	v1alpha1.ConnectionNotReadyReason: true, v1alpha1.CredentialsMissingReason: true, v1alpha1.CredentialsRefusedReason: true,
-	v1alpha1.PermissionMissingReason: true, v1alpha1.ScopeNotFoundReason: true, v1alpha1.GitHubUnavailableReason: true,
-}
 
 // rankOf returns the rank of a reason.
 func rankOf(reason string) rank {

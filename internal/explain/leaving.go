@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"slices"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -47,7 +46,7 @@ func checkLeaving(v view) symptoms {
 		text := wording.Leaving(l.since, l.working, l.ending)
 		found = append(found, symptom{
 			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: text},
-			message: text, since: l.since, do: explain.Remedy(poolKind, v1alpha1.DrainingReason),
+			message: text, since: l.since, do: Remedy(poolKind, v1alpha1.DrainingReason),
 		})
 	}
 	return found

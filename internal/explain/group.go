@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"cmp"
@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 // maxObjects is how many objects a finding names.
@@ -54,10 +53,10 @@ func findingOf(v view, of symptoms) Finding {
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}
 	if f.LastFailure != nil && f.Reason == v1alpha1.RunnersFailingReason {
-		f.Do = explain.FailingRemedy(f.LastFailure.Cause)
+		f.Do = FailingRemedy(f.LastFailure.Cause)
 	}
 	if f.Reason == v1alpha1.MaxReachedReason && slices.ContainsFunc(of, func(s symptom) bool { return s.do != f.Do }) {
-		f.Do = explain.Remedy(poolKind, f.Reason) // each pool has its own max
+		f.Do = Remedy(poolKind, f.Reason) // each pool has its own max
 	}
 	f.Hurts.ofPools(v, of.pools(), f.isTrouble() || f.Reason == v1alpha1.SuspendedReason)
 	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
@@ -89,7 +88,7 @@ func (h *Hurts) ofPools(v view, pools map[string]bool, keepsJobs bool) {
 	h.Pools = len(pools)
 	for name, waits := range pools {
 		if p := v.pools[name]; p != nil && waits && keepsJobs {
-			h.Jobs += explain.Waiting(&p.Status)
+			h.Jobs += Waiting(&p.Status)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 // checkConnections finds connections that aren't ready, or soon won't be, and the pools that use them.
@@ -28,7 +27,7 @@ func checkConnections(v view) symptoms {
 		if refused := c.EventsRefused(); refused != "" {
 			all = append(all, symptom{
 				key: eventsRefusedReason + "|" + s.of.String(), of: s.of, reason: eventsRefusedReason, rank: rankOf(v1alpha1.WebhookSecretMissingReason),
-				message: refused, do: explain.EventsRefusedRemedy,
+				message: refused, do: EventsRefusedRemedy,
 			})
 		}
 		if end := c.TokenEnds(v.Now); end != nil {
@@ -95,10 +94,10 @@ func checkSources(v view) symptoms {
 		}
 		one := s.amiss(ready)
 		if ready.Reason == v1alpha1.ArtifactFailedReason && len(ready.Causes) > 0 && !slices.Contains(ofRepository, ready.Causes[0].Code) {
-			one.key = unserved(one.key, &ready.Causes[0])
+			one.key = keyOfServer(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
-			one.do = explain.WithoutRevision(one.do)
+			one.do = WithoutRevision(one.do)
 		}
 		if one.pools, one.goOn = pools[s.of.key()], true; one.rank.severity == Note { // else its trouble says it
 			one.key, one.pools = one.key+"|"+sourceKind, nil
@@ -118,15 +117,15 @@ func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
 	return symptoms{{
 		key: v1alpha1.CommitStatusFailedReason + "|" + of.namespace + "/" + asked.ConnectionRef.Name, of: of, reason: v1alpha1.CommitStatusFailedReason,
 		rank: rankOf(v1alpha1.CommitStatusFailedReason), message: failure.Message, since: failure.Since.Time,
-		do: explain.Remedy(sourceKind, v1alpha1.CommitStatusFailedReason),
+		do: Remedy(sourceKind, v1alpha1.CommitStatusFailedReason),
 	}}
 }
 
 // ofRepository are causes of a repository, and not of its server.
 var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
 
-// unserved is the key of a server that serves none of its repositories; that of the symptom otherwise.
-func unserved(key string, c *v1alpha1.Cause) string {
+// keyOfServer is the key of a server that serves none of its repositories; that of the symptom otherwise.
+func keyOfServer(key string, c *v1alpha1.Cause) string {
 	server, err := url.Parse(c.Parameter("location"))
 	if err != nil || server.Host == "" {
 		return key
@@ -140,12 +139,12 @@ func unserved(key string, c *v1alpha1.Cause) string {
 
 // checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't
 // known.
-func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *explain.Condition) symptoms {
+func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *Condition) symptoms {
 	if v.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return nil
 	}
 	return symptoms{{
 		key: notReadReason + "|" + ready.Reason, of: of, reason: notReadReason, rank: rank{severity: Ahead, what: "a source isn't read, and changes in it have no effect"},
-		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: explain.RemedyFor(sourceKind, ready),
+		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: RemedyFor(sourceKind, ready),
 	}}
 }

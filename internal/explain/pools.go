@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -53,7 +52,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 		all = append(all, causeOf(v, p, look.amiss(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
-		is := explain.ConditionOf(p, c.name)
+		is := ConditionOf(p, c.name)
 		if is == nil || is.Status != c.amiss || said[is.Reason] {
 			continue
 		}
@@ -68,7 +67,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 	if p.Spec.Suspend && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
 		all = append(all, symptom{
 			key: v1alpha1.SuspendedReason, of: ofPool(p), reason: v1alpha1.SuspendedReason, rank: rankOf(v1alpha1.SuspendedReason),
-			do: explain.Remedy(poolKind, v1alpha1.SuspendedReason),
+			do: Remedy(poolKind, v1alpha1.SuspendedReason),
 		})
 	}
 	return all
@@ -87,7 +86,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.AccessDeniedReason:
 		s.key = s.reason + "|" + connection.String()
 	case v1alpha1.MaxReachedReason:
-		s.key, s.do = s.reason, explain.MaxRemedy(p, v.Now)
+		s.key, s.do = s.reason, MaxRemedy(p, v.Now)
 	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
 		s.key = s.reason // each has its own message
 	case v1alpha1.GitHubUnavailableReason:
@@ -95,7 +94,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
 		s = s.partOf(causes, v.policiesOf(p)...)
 	}
-	if !ofConnection[s.reason] {
+	if !isConnections(s.reason) {
 		return s
 	}
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
@@ -140,22 +139,22 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 	for i := range v.Pools {
 		p := &v.Pools[i]
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
-		if explain.Waiting(&p.Status) == 0 || d == nil || isAmiss(explain.ConditionOf(p, v1alpha1.ReadyCondition)) {
+		if Waiting(&p.Status) == 0 || d == nil || isAmiss(ConditionOf(p, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
-		case isHurt && explain.ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
+		case isHurt && ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
 		case jobs > d.Desired: // accepted, or known of without a scale set
 			all = append(all, symptom{
 				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
 				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
-				since:   d.Time.Time, do: explain.MaxRemedy(p, v.Now),
+				since:   d.Time.Time, do: MaxRemedy(p, v.Now),
 			})
-		case explain.Waiting(&p.Status) <= p.Status.Runners.Finished: // GitHub may still count the job of each, which waits for nothing
+		case Waiting(&p.Status) <= p.Status.Runners.Finished: // GitHub may still count the job of each, which waits for nothing
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			all = append(all, symptom{
 				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), explain.RunnersText(p.Status.Runners)),
+				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), RunnersText(p.Status.Runners)),
 				since:   d.Time.Time, do: explainPool,
 			})
 		}
@@ -171,7 +170,7 @@ func checkHolds(v view, causes map[object]string) symptoms {
 		if _, ok := causes[ofPool(p)]; ok {
 			continue
 		}
-		answer, err := explain.Pool(explain.PoolFacts{Pool: p, ScaleSet: v.setOf(p), Now: v.Now})
+		answer, err := Pool(PoolFacts{Pool: p, ScaleSet: v.setOf(p), Now: v.Now})
 		if err != nil {
 			continue // of the past alone
 		}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 // Kinds of objects.
@@ -133,12 +132,12 @@ func (all symptoms) hurt() map[string]bool {
 }
 
 // conditionOf is a symptom by a condition of an object.
-func conditionOf(of object, c *explain.Condition) symptom {
+func conditionOf(of object, c *Condition) symptom {
 	r, row := rankOf(c.Reason), c.Row()
 	r.what = cmp.Or(row.Title, r.what)
 	return symptom{
 		key: c.Reason + "|" + r.what + "|" + alike(c.Problem()), of: of, reason: c.Reason, code: row.Code, rank: r, message: c.Problem(),
-		do: explain.RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
+		do: RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
 }
 
@@ -156,7 +155,7 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	if s.reason != v1alpha1.GitHubUnavailableReason {
 		return s
 	}
-	if s.do = explain.OutageRemedy(o); o != nil {
+	if s.do = OutageRemedy(o); o != nil {
 		s.rank.what = o.String()
 	}
 	s.key = s.reason + "|" + s.rank.what

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -23,14 +23,9 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/test/golden"
 	"github.com/corral-dev/corral/test/reword"
 )
-
-var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
-
-func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 
 // of is the metadata of an object that the controller looked at.
 func of(namespace, name string) metav1.ObjectMeta {
@@ -584,7 +579,7 @@ func TestEachCauseOfARunnerHasARemedy(t *testing.T) {
 		v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig, v1alpha1.CauseCrash,
 		v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
 	} {
-		if explain.CauseRemedy(cause) == "" {
+		if CauseRemedy(cause) == "" {
 			t.Errorf("nobody is told what to do about %s", cause)
 		}
 	}

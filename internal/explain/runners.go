@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 const (
@@ -44,7 +43,7 @@ func checkRunners(v view, known symptoms) symptoms {
 			key: fmt.Sprintf("%s|%s|%s", runnersWaitReason, s.Cause, alike(s.Reason)), of: object{runnerKind, r.Namespace, r.Name}, reason: string(s.Cause),
 			rank:    rank{Error, fmt.Sprintf("runners don't start (%s)", s.Cause), startGrace, fmt.Sprintf("runners wait to start (%s)", s.Cause)},
 			message: s.Reason, since: r.CreationTimestamp.Time,
-			do: explain.RunnerRemedy(&explain.Runner{Object: r, Judgement: explain.Judgement{Cause: s.Cause}}),
+			do: RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}}),
 		}
 		if s.State == v1alpha1.RunnerFailed {
 			one.rank.what, one.rank.grace, one.key = fmt.Sprintf("runners fail (%s)", s.Cause), 0, one.key+"|failed"
@@ -53,7 +52,7 @@ func checkRunners(v view, known symptoms) symptoms {
 			one.pools = []string{nameOf(pool)}
 			reason, connection := reasonOfRunner(r), pool.Spec.ConnectionRef.From(pool.Namespace)
 			key, isKnown := byReason[saying{ofPool(pool), reason}]
-			if !isKnown && ofConnection[reason] {
+			if !isKnown && isConnections(reason) {
 				key, isKnown = causes[object{connectionKind, connection.Namespace, connection.Name}]
 			}
 			if isKnown {
@@ -67,7 +66,7 @@ func checkRunners(v view, known symptoms) symptoms {
 
 // checkSpec finds out whether a runner is never started.
 func checkSpec(r *v1alpha1.Runner) symptoms {
-	why := explain.NeverStarts(r)
+	why := NeverStarts(r)
 	if why == nil {
 		return nil
 	}
@@ -81,11 +80,11 @@ func checkSpec(r *v1alpha1.Runner) symptoms {
 
 // reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.
 func reasonOfRunner(r *v1alpha1.Runner) string {
-	cause, ready := r.Status.Cause, explain.ConditionOf(r, v1alpha1.ReadyCondition)
+	cause, ready := r.Status.Cause, ConditionOf(r, v1alpha1.ReadyCondition)
 	switch {
 	case cause.Permanent():
 		return v1alpha1.RunnersFailingReason
-	case cause == v1alpha1.CauseGitHub && ready != nil && ofConnection[ready.Reason]:
+	case cause == v1alpha1.CauseGitHub && ready != nil && isConnections(ready.Reason):
 		return ready.Reason
 	}
 	return reasonsOf[cause]
@@ -110,7 +109,7 @@ func checkQuotas(v view, known symptoms) symptoms {
 				key: quotaNearReason + "|" + q.Namespace, of: object{quotaKind, q.Namespace, q.Name}, reason: quotaNearReason,
 				rank:    rank{severity: Ahead, what: "a quota is nearly used up"},
 				message: fmt.Sprintf("%s: %s of %s used", name, used.String(), hard.String()), pools: pools[q.Namespace],
-				do: explain.Remedy(poolKind, v1alpha1.QuotaExceededReason),
+				do: Remedy(poolKind, v1alpha1.QuotaExceededReason),
 			})
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package explain
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/explain"
 )
 
 // lookGrace is how long a controller may take to look at a change.
@@ -64,7 +63,7 @@ func checkControllers(v view) symptoms {
 // watched is an object that a controller looks at.
 type watched interface {
 	metav1.Object
-	explain.Conditioned
+	Conditioned
 	Unreadable() error
 }
 
@@ -77,15 +76,15 @@ type seen struct {
 	handled  string
 }
 
-func (s seen) ready() *explain.Condition {
-	return explain.ConditionOf(s.object, v1alpha1.ReadyCondition)
+func (s seen) ready() *Condition {
+	return ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
 // amiss is the symptom that the object isn't ready.
-func (s seen) amiss(ready *explain.Condition) symptom {
+func (s seen) amiss(ready *Condition) symptom {
 	one := conditionOf(s.of, ready)
 	if isUnread := ready.Reason == v1alpha1.InvalidSpecReason || ready.Reason == v1alpha1.PolicyInvalidReason; isUnread && s.object.Unreadable() != nil {
-		one.do = explain.UnreadRemedy(s.of.kind)
+		one.do = UnreadRemedy(s.of.kind)
 	}
 	return one
 }
@@ -139,4 +138,4 @@ func changed(o metav1.Object) time.Time {
 }
 
 // isAmiss reports whether an object's condition Ready is there and not True.
-func isAmiss(c *explain.Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }
+func isAmiss(c *Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }
