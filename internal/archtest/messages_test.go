@@ -205,11 +205,11 @@ func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 	}
 }
 
-// rowOf returns the name of the row that a call of catalog.ROW.With is of; "" for another call.
+// rowOf returns the name of the row that a call of catalog.ROW.With or Advice is of; "" for another call.
 func rowOf(call *ast.CallExpr) string {
 	name, isRow := strings.CutPrefix(types.ExprString(call.Fun), "catalog.")
-	name, isWith := strings.CutSuffix(name, ".With")
-	if !isRow || !isWith {
+	name, method, _ := strings.Cut(name, ".")
+	if !isRow || method != "With" && method != "Advice" {
 		return ""
 	}
 	return name

@@ -29,15 +29,26 @@ var (
 	})
 	Suspended = define(Row{Code: v1alpha1.SuspendedReason, Severity: Note, Title: "suspended",
 		Remedy: "Set spec.suspend to false: then it accepts jobs again.",
+		Remedies: map[string]string{
+			"PoolSource":       "Set spec.suspend to false: then it is read again. What was applied runs on.",
+			"GitHubConnection": "Set spec.suspend to false once: its credentials were never verified.",
+		},
 	})
 	InvalidSpec = define(Row{Code: v1alpha1.InvalidSpecReason, Stalls: true, Severity: Error, Title: "the spec can't be acted on",
 		Remedy: "Correct spec: the message names the fields.",
+		Remedies: map[string]string{
+			"PoolSource":       "Correct the source's spec: the message says what can't be.",
+			"GitHubConnection": "Correct the connection's spec, keys or proxy: the message says what can't be.",
+			"ScaleSet":         "Delete the ScaleSet: somebody made it by hand.",
+			"Runner":           "Delete the Runner: its pool makes those that it needs.",
+		},
 	})
 	ConnectionNotReady = define(Row{Code: v1alpha1.ConnectionNotReadyReason, Severity: Error, Title: "a connection isn't ready",
 		Remedy: "Fix the GitHubConnection: the message says what it lacks. It is looked at again every minute.",
 	})
 	CredentialsMissing = define(Row{Code: v1alpha1.CredentialsMissingReason, Stalls: true, Severity: Error, Title: "credentials are missing",
-		Remedy: "Create the Secret or folder, or the key in it, that the message names.",
+		Remedy:   "Create the Secret or folder, or the key in it, that the message names.",
+		Remedies: map[string]string{"PoolSource": "Create the Secret, or the keys in it, that the message names." + RevisionRunsOn},
 	})
 	WebhookSecretMissing = define(Row{Code: v1alpha1.WebhookSecretMissingReason, Stalls: true, Severity: Warning, Title: "GitHub's events are refused",
 		Remedy: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
@@ -130,7 +141,8 @@ var (
 		Remedy: "Set spec.update.paused to false, or change the policy that holds the update.",
 	})
 	AccessDenied = define(Row{Code: v1alpha1.AccessDeniedReason, Stalls: true, Severity: Error, Title: "it may not use what it names",
-		Remedy: "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
+		Remedies: map[string]string{"PoolSource": "Grant its ServiceAccount the right that the message names, or name an object of its own namespace."},
+		Remedy:   "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	})
 	DependencyNotReady = define(Row{Code: v1alpha1.DependencyNotReadyReason, Severity: Warning, Title: "a source waits for another", Grace: time.Minute,
 		Remedy: "Fix the source in spec.dependsOn that the message names.",

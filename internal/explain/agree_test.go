@@ -33,7 +33,7 @@ func scaleSet(s *Snapshot) *v1alpha1.ScaleSet { return &s.ScaleSets[0] }
 func sorted() []string {
 	var reasons []string
 	for _, row := range catalog.Rows() {
-		if row.Code == row.Reason {
+		if row.Code == row.Reason && row.Role != catalog.Finding {
 			reasons = append(reasons, row.Code)
 		}
 	}
@@ -373,7 +373,7 @@ func policyFacts(s *Snapshot) []Policy {
 func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string, ...any)) {
 	finding := func(of string) *Finding {
 		for i := range page.Findings {
-			if f := &page.Findings[i]; slices.Contains(f.Objects, of) && f.Severity != Ahead && f.Reason != eventsRefusedReason {
+			if f := &page.Findings[i]; slices.Contains(f.Objects, of) && f.Severity != Ahead && f.Reason != catalog.EventsRefused.Code {
 				return f
 			}
 		}

@@ -4,7 +4,7 @@
 package explain
 
 import (
-	"fmt"
+	"cmp"
 	"strings"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // lookGrace is how long a controller may take to look at a change.
@@ -41,19 +42,15 @@ func checkControllers(v view) symptoms {
 		if !l.Lost {
 			continue
 		}
-		message := fmt.Sprintf("Lease %s: %s renewed it last", l.Name, l.Holder)
-		if l.Holder == "" {
-			message = fmt.Sprintf("Lease %s: its holder gave it up, and nobody took it", l.Name)
+		row, of := catalog.NoLeader, object{kind: leaseKind, name: l.Name}
+		if !isAlone {
+			row = catalog.ControllerLost
 		}
 		namespace, name, _ := strings.Cut(l.Name, "/")
-		one := symptom{
-			key: noLeaderReason, of: object{kind: leaseKind, name: l.Name}, reason: noLeaderReason, rank: rank{severity: Critical, what: "no controller works"},
-			message: message, since: l.Renewed.Time, pools: pools,
-			do: "Look at the controller's pods: kubectl get pods -n " + namespace + ". Running jobs go on; no runner is started or ended.",
-		}
+		one := found(of, row.With(namespace, name, cmp.Or(l.Holder, "a holder that gave it up")))
+		one.since, one.pools = l.Renewed.Time, pools
 		if !isAlone {
-			one.key, one.rank = noLeaderReason+"|"+l.Name, rank{severity: Error, what: "a controller doesn't work, and another does"}
-			one.do = fmt.Sprintf("If it was uninstalled: kubectl delete lease -n %s %s. Else look at its pods: kubectl get pods -n %s.", namespace, name, namespace)
+			one.key += "|" + l.Name
 		}
 		all = append(all, one)
 	}
@@ -91,37 +88,28 @@ func (s seen) amiss(ready *Condition) symptom {
 
 // checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.
 func checkLook(v view, s seen) symptoms {
-	since, why := s.unlooked(v.Now)
-	if why == "" {
+	since, why := s.unlooked()
+	if why.Code == "" || v.Now.Sub(since) < lookGrace {
 		return nil
 	}
-	one := symptom{
-		key: notLookedAtReason, of: s.of, reason: notLookedAtReason, rank: rank{severity: Error, what: "no controller has looked at it"},
-		message: why, since: since, do: "See that a controller works and watches the namespace (--watch-namespaces), and read its log.",
-	}
-	if v.isLeaderless() {
-		one.key = noLeaderReason
+	one := found(s.of, why)
+	if one.since = since; v.isLeaderless() {
+		one.key = catalog.NoLeader.Code
 	}
 	return symptoms{one}
 }
 
-// unlooked says since when an object waits for a controller, and for what; "" if it doesn't, or not for long.
-func (s seen) unlooked(now time.Time) (since time.Time, why string) {
+// unlooked returns since when an object waits for a controller, and why; no cause if it doesn't.
+func (s seen) unlooked() (since time.Time, why catalog.Cause) {
+	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
+	at, err := time.Parse(time.RFC3339Nano, asked)
 	switch {
 	case s.observed < 0 || s.ready() == nil:
-		since, why = s.object.GetCreationTimestamp().Time, "it has no status yet"
+		return s.object.GetCreationTimestamp().Time, catalog.StatusMissing.With()
 	case s.observed < s.object.GetGeneration():
-		since, why = changed(s.object), "its spec changed since it was looked at"
-	default:
-		asked, ok := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
-		at, err := time.Parse(time.RFC3339Nano, asked)
-		if !ok || err != nil || asked == s.handled {
-			return time.Time{}, ""
-		}
-		since, why = at, "it was asked to be looked at by "+meta.ReconcileRequestAnnotation
-	}
-	if now.Sub(since) < lookGrace {
-		return time.Time{}, ""
+		return changed(s.object), catalog.SpecChanged.With()
+	case err == nil && asked != s.handled:
+		return at, catalog.RequestUnhandled.With(meta.ReconcileRequestAnnotation)
 	}
 	return since, why
 }

@@ -25,17 +25,15 @@ func checkConnections(v view) symptoms {
 			all = append(all, connectionAmiss(c, s.amiss(ready), users[s.of.key()]))
 		}
 		if refused := c.EventsRefused(); refused != "" {
-			all = append(all, symptom{
-				key: eventsRefusedReason + "|" + s.of.String(), of: s.of, reason: eventsRefusedReason, rank: rankOf(v1alpha1.WebhookSecretMissingReason),
-				message: refused, do: EventsRefusedRemedy,
-			})
+			one := found(s.of, catalog.EventsRefused.With().Detailed(refused))
+			one.key += "|" + s.of.String()
+			all = append(all, one)
 		}
 		if end := c.TokenEnds(v.Now); end != nil {
-			all = append(all, symptom{
-				key: tokenEndsReason + "|" + s.of.String(), of: s.of, reason: tokenEndsReason, rank: rank{severity: Ahead, what: "a token ends"},
-				message: "GitHub refuses the token from then on", by: end.Time, pools: users[s.of.key()],
-				do: "Make another token on GitHub, and put it into the connection's Secret: pools go on without a pause.",
-			})
+			one := found(s.of, catalog.TokenExpiring.With())
+			one.key += "|" + s.of.String()
+			one.by, one.pools = end.Time, users[s.of.key()]
+			all = append(all, one)
 		}
 	}
 	return all
@@ -114,11 +112,10 @@ func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
 	if asked == nil || failure == nil || src.Spec.Suspend {
 		return nil
 	}
-	return symptoms{{
-		key: v1alpha1.CommitStatusFailedReason + "|" + of.namespace + "/" + asked.ConnectionRef.Name, of: of, reason: v1alpha1.CommitStatusFailedReason,
-		rank: rankOf(v1alpha1.CommitStatusFailedReason), message: failure.Message, since: failure.Since.Time,
-		do: Remedy(sourceKind, v1alpha1.CommitStatusFailedReason),
-	}}
+	one := found(of, catalog.CommitStatusFailed.With().Detailed(failure.Message))
+	one.key += "|" + of.namespace + "/" + asked.ConnectionRef.Name
+	one.since = failure.Since.Time
+	return symptoms{one}
 }
 
 // ofRepository are causes of a repository, and not of its server.
@@ -143,8 +140,8 @@ func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *Condition) sy
 	if v.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return nil
 	}
-	return symptoms{{
-		key: notReadReason + "|" + ready.Reason, of: of, reason: notReadReason, rank: rank{severity: Ahead, what: "a source isn't read, and changes in it have no effect"},
-		message: fmt.Sprintf("%s: %s", ready.Reason, ready.Message), since: ready.Since.Time, do: RemedyFor(sourceKind, ready),
-	}}
+	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message))
+	one.key += "|" + ready.Reason
+	one.since, one.do = ready.Since.Time, RemedyFor(sourceKind, ready)
+	return symptoms{one}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -239,28 +240,20 @@ func (f *PoolFacts) ofDemand() []string {
 	}
 	var all []string
 	if len(d.Sources) == 0 {
-		all = append(all, "Set spec.demand.webhook or spec.demand.metrics: without a source, jobs create no runners.")
+		all = append(all, catalog.DemandMissing.Remedy)
 	}
 	if f.lacksWebhook() {
-		all = append(all, addWebhook(f.Pool.Namespace))
+		all = append(all, catalog.WebhookMissing.Advice(f.Pool.Namespace))
 	}
 	if d.allRefuse {
-		all = append(all, EventsRefusedRemedy)
+		all = append(all, catalog.EventsRefused.Remedy)
 	}
 	for _, s := range d.Sources {
 		if s.Stale {
-			all = append(all, fmt.Sprintf("Fix %s: until it gives a signal, its last number counts.", s.title()))
+			all = append(all, catalog.SourceStale.Advice(s.title()))
 		}
 	}
 	return all
-}
-
-// EventsRefusedRemedy says how events come to be taken that have a wrong signature.
-const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook the same secret. Where GitHub's Recent Deliveries show no 401, somebody else sends these events."
-
-// addWebhook says how a pool comes to receive events.
-func addWebhook(namespace string) string {
-	return fmt.Sprintf("Set spec.webhook of a GitHubConnection of its GitHub in namespace %s, and add a webhook on GitHub that points there.", namespace)
 }
 
 // observed says what a pool that only observes would do.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // JobState is the state of a job by the events that a pool received.
@@ -134,9 +136,9 @@ func (c *Candidate) eventChanges(namespace string) []string {
 	case e == nil || e.Excluded || c.loses():
 		return nil
 	case !e.receives():
-		return []string{addWebhook(namespace)}
+		return []string{catalog.WebhookMissing.Advice(namespace)}
 	case e.State == JobUnknown:
-		return []string{fmt.Sprintf("If the job is queued, look at the recent deliveries of GitHub's webhook for GitHubConnection %s.", strings.Join(e.Webhooks, ", "))}
+		return []string{catalog.DeliveriesMissing.Advice(strings.Join(e.Webhooks, ", "))}
 	}
 	return nil
 }

@@ -43,7 +43,11 @@ func findingOf(v view, of symptoms) Finding {
 	worst := slices.MinFunc(of, func(a, b symptom) int {
 		return cmp.Compare(slices.Index(severities, a.rank.severity), slices.Index(severities, b.rank.severity))
 	})
-	f := Finding{Severity: worst.rank.severity, Reason: worst.reason, What: worst.rank.what, Message: worst.message, Do: worst.do, key: worst.key}
+	c := &worst.cause
+	f := Finding{
+		Severity: worst.rank.severity, Reason: worst.reason, Code: c.Code, Parameters: c.Parameters, Detail: c.Detail, Subject: c.Subject,
+		What: worst.rank.what, Message: worst.message, Do: worst.do, key: worst.key,
+	}
 	objects := map[object]bool{}
 	for _, s := range of {
 		objects[s.of] = true

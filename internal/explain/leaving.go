@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -23,14 +24,14 @@ func checkLeaving(v view) symptoms {
 	if slices.ContainsFunc(v.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, poolsRead) }) {
 		return nil // who can't see the pools can't say which are gone
 	}
-	all := map[object]left{}
+	pools := map[object]left{}
 	for i := range v.Runners {
 		r := &v.Runners[i]
 		if !v.isLeft(r) {
 			continue
 		}
 		of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}
-		l := all[of]
+		l := pools[of]
 		if l.since.IsZero() || r.DeletionTimestamp.Time.Before(l.since) {
 			l.since = r.DeletionTimestamp.Time
 		}
@@ -39,15 +40,14 @@ func checkLeaving(v view) symptoms {
 		} else {
 			l.ending++
 		}
-		all[of] = l
+		pools[of] = l
 	}
-	var found symptoms
-	for of, l := range all {
+	var all symptoms
+	for of, l := range pools {
 		text := wording.Leaving(l.since, l.working, l.ending)
-		found = append(found, symptom{
-			key: v1alpha1.DrainingReason + "|" + of.String(), of: of, reason: v1alpha1.DrainingReason, rank: rank{severity: Note, what: text},
-			message: text, since: l.since, do: Remedy(poolKind, v1alpha1.DrainingReason),
-		})
+		s := found(of, catalog.RunnersLeaving.With(text))
+		s.key, s.rank.what, s.since = s.key+"|"+of.String(), text, l.since
+		all = append(all, s)
 	}
-	return found
+	return all
 }

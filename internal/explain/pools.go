@@ -4,12 +4,12 @@
 package explain
 
 import (
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -26,9 +26,6 @@ var conditionsOfPools = []struct {
 	{v1alpha1.SaturatedCondition, metav1.ConditionTrue},
 	{v1alpha1.DrainableCondition, metav1.ConditionFalse},
 }
-
-// explainPool is what else to ask about a pool.
-const explainPool = "corral explain pool/NAME says what would change it."
 
 // checkPools finds what is wrong with pools. Causes are those of connections and policies that have something themselves.
 func checkPools(v view, causes map[object]string) symptoms {
@@ -65,10 +62,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 		all = append(all, s)
 	}
 	if p.Spec.Suspend && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
-		all = append(all, symptom{
-			key: v1alpha1.SuspendedReason, of: ofPool(p), reason: v1alpha1.SuspendedReason, rank: rankOf(v1alpha1.SuspendedReason),
-			do: Remedy(poolKind, v1alpha1.SuspendedReason),
-		})
+		all = append(all, found(ofPool(p), catalog.Suspended.With()))
 	}
 	return all
 }
@@ -123,11 +117,9 @@ func checkDemand(p *v1alpha1.RunnerPool) symptoms {
 	var all symptoms
 	for _, d := range p.Status.Demand {
 		if d.Stale {
-			all = append(all, symptom{
-				key: staleReason + "|" + d.Name + "|" + alike(d.Reason), of: ofPool(p), reason: staleReason,
-				rank:    rank{severity: Warning, what: fmt.Sprintf("the source of demand %q gives no signal, and its last number counts", d.Name)},
-				message: d.Reason, do: "Fix what the source reads. " + explainPool,
-			})
+			s := found(ofPool(p), catalog.DemandStale.With(d.Name).Detailed(d.Reason))
+			s.key += "|" + d.Name + "|" + alike(d.Reason)
+			all = append(all, s)
 		}
 	}
 	return all
@@ -145,18 +137,14 @@ func checkJobs(v view, hurt map[string]bool) symptoms {
 		switch isHurt := hurt[nameOf(p)]; {
 		case isHurt && ConditionOf(p, v1alpha1.SaturatedCondition) != nil:
 		case jobs > d.Desired: // accepted, or known of without a scale set
-			all = append(all, symptom{
-				key: v1alpha1.MaxReachedReason, of: ofPool(p), reason: v1alpha1.MaxReachedReason, rank: rankOf(v1alpha1.MaxReachedReason),
-				message: fmt.Sprintf("%s: %s for %s: %s", nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job"), d.Reason),
-				since:   d.Time.Time, do: MaxRemedy(p, v.Now),
-			})
+			s := found(ofPool(p), catalog.RunnersBelowJobs.With(nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job")).Detailed(d.Reason))
+			s.since, s.do = d.Time.Time, MaxRemedy(p, v.Now)
+			all = append(all, s)
 		case Waiting(&p.Status) <= p.Status.Runners.Finished: // GitHub may still count the job of each, which waits for nothing
 		case !isHurt && v.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
-			all = append(all, symptom{
-				key: jobsWaitReason, of: ofPool(p), reason: jobsWaitReason, rank: rank{severity: Warning, what: "jobs wait for runners"},
-				message: fmt.Sprintf("%s: %s; %s", nameOf(p), wording.Count(jobs, "job"), RunnersText(p.Status.Runners)),
-				since:   d.Time.Time, do: explainPool,
-			})
+			s := found(ofPool(p), catalog.JobsWait.With(nameOf(p), wording.Count(jobs, "job"), RunnersText(p.Status.Runners)))
+			s.since = d.Time.Time
+			all = append(all, s)
 		}
 	}
 	return all
@@ -175,13 +163,9 @@ func checkHolds(v view, causes map[object]string) symptoms {
 			continue // of the past alone
 		}
 		for _, h := range answer.Held {
-			s := symptom{
-				key: heldReason + "|" + h.What + "|" + alike(h.Reason), of: ofPool(p), reason: heldReason,
-				rank: rank{severity: Warning, what: h.What + " of a pool is held back", grace: lookGrace}, message: h.Reason, do: explainPool,
-			}
-			if h.Since != nil {
-				s.since = h.Since.Time
-			}
+			s := found(ofPool(p), catalog.Held.With(h.What).Detailed(h.Reason))
+			s.key += "|" + h.What + "|" + alike(h.Reason)
+			s.since = timeOf(h.Since)
 			all = append(all, s)
 		}
 	}

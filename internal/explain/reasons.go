@@ -20,22 +20,6 @@ type rank struct {
 	lately string
 }
 
-// reasons of findings that no condition has.
-const (
-	noLeaderReason      = "NoLeader"
-	notLookedAtReason   = "NotLookedAt"
-	runnersWaitReason   = "RunnersWait"
-	jobsWaitReason      = "JobsWait"
-	staleReason         = "DemandStale"
-	heldReason          = "Held"
-	notListening        = "NotListening"
-	noResumeReason      = "SessionNotResumable"
-	quotaNearReason     = "QuotaNearlyFull"
-	tokenEndsReason     = "TokenEnds"
-	eventsRefusedReason = "EventsRefused"
-	notReadReason       = "NotRead"
-)
-
 // rankOf returns the rank of a reason.
 func rankOf(reason string) rank {
 	r := catalog.Of(reason)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // RunnerFacts is what is known of a runner.
@@ -105,11 +106,10 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Changes = append(a.Changes, remedy)
 	}
 	if a.Exit != nil && a.Exit.Reason == outOfMemory {
-		a.Changes = append(a.Changes, "Give the container more memory in spec.template of the pool, and run the job again.")
+		a.Changes = append(a.Changes, catalog.ContainerOutOfMemory.Remedy)
 	}
 	if a.State == v1alpha1.RunnerBusy {
-		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",
-			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
+		a.Changes = append(a.Changes, catalog.RunnerBusy.Advice(r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
 }

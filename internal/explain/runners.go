@@ -7,20 +7,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
-const (
-	// startGrace is how long a runner may be kept from starting before it counts: a node may be on its way.
-	startGrace = 2 * time.Minute
-	// nearlyFull is the part of a quota, in percent, from which on it is said.
-	nearlyFull = 90
-)
+// nearlyFull is the part of a quota, in percent, from which on it is said.
+const nearlyFull = 90
 
 // reasonsOf are reasons of a pool that say which cause holds up its runners.
 var reasonsOf = map[v1alpha1.RunnerCause]string{
@@ -39,15 +35,14 @@ func checkRunners(v view, known symptoms) symptoms {
 		if !isStuck || s.Cause == "" || s.Cause.IsExternal() || s.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
-		one := symptom{
-			key: fmt.Sprintf("%s|%s|%s", runnersWaitReason, s.Cause, alike(s.Reason)), of: object{runnerKind, r.Namespace, r.Name}, reason: string(s.Cause),
-			rank:    rank{Error, fmt.Sprintf("runners don't start (%s)", s.Cause), startGrace, fmt.Sprintf("runners wait to start (%s)", s.Cause)},
-			message: s.Reason, since: r.CreationTimestamp.Time,
-			do: RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}}),
-		}
+		row := catalog.RunnersWait
 		if s.State == v1alpha1.RunnerFailed {
-			one.rank.what, one.rank.grace, one.key = fmt.Sprintf("runners fail (%s)", s.Cause), 0, one.key+"|failed"
+			row = catalog.RunnersEnd
 		}
+		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason))
+		one.key += fmt.Sprintf("|%s|%s", s.Cause, alike(s.Reason))
+		one.reason, one.since = string(s.Cause), r.CreationTimestamp.Time
+		one.do = RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}})
 		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
 			one.pools = []string{nameOf(pool)}
 			reason, connection := reasonOfRunner(r), pool.Spec.ConnectionRef.From(pool.Namespace)
@@ -70,11 +65,11 @@ func checkSpec(r *v1alpha1.Runner) symptoms {
 	if why == nil {
 		return nil
 	}
-	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
-	never.rank = rank{severity: Warning, what: "a runner that no pool made isn't started"}
+	never, row := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why), catalog.RunnerUnowned
 	if r.Unreadable() != nil {
-		never.rank.what = "a runner whose spec can't be read isn't started"
+		row = catalog.RunnerUnread
 	}
+	never.rank = rankOf(row.Code)
 	return symptoms{never}
 }
 
@@ -105,12 +100,9 @@ func checkQuotas(v view, known symptoms) symptoms {
 			if !isOfPods(name) || !isNear(used, hard) {
 				continue
 			}
-			all = append(all, symptom{
-				key: quotaNearReason + "|" + q.Namespace, of: object{quotaKind, q.Namespace, q.Name}, reason: quotaNearReason,
-				rank:    rank{severity: Ahead, what: "a quota is nearly used up"},
-				message: fmt.Sprintf("%s: %s of %s used", name, used.String(), hard.String()), pools: pools[q.Namespace],
-				do: Remedy(poolKind, v1alpha1.QuotaExceededReason),
-			})
+			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()))
+			s.key, s.pools = s.key+"|"+q.Namespace, pools[q.Namespace]
+			all = append(all, s)
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
@@ -47,16 +48,12 @@ func checkSession(set *v1alpha1.ScaleSet, pool *v1alpha1.RunnerPool, ready, ofPo
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
 	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):
-		s := conditionOf(ofPool(pool), listening)
-		s.reason, s.rank = notListening, rank{severity: Error, what: "a pool listens to no messages of GitHub", grace: lookGrace, lately: "a message session is being opened"}
-		s.key, s.message = notListening+"|"+s.key, listening.Reason+": "+listening.Message
+		is, s := conditionOf(ofPool(pool), listening), found(ofPool(pool), catalog.NotListening.With(listening.Reason).Detailed(listening.Message))
+		s.key += "|" + is.key
+		s.since, s.next, s.do = is.since, is.next, is.do
 		return symptoms{s}
 	case isOpen && set.Status.SessionID == "":
-		return symptoms{{
-			key: noResumeReason, of: ofPool(pool), reason: noResumeReason,
-			rank:    rank{severity: Ahead, what: "a restart of the controller couldn't resume a session: no new jobs for up to 92 s"},
-			message: "status.sessionID is empty", do: "Nothing, unless it stays so: the id is written with the next look at the session.",
-		}}
+		return symptoms{found(ofPool(pool), catalog.SessionUnresumable.With())}
 	}
 	return nil
 }

@@ -109,6 +109,12 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Reason is that of a condition, or another word of its kind.
 	Reason string `json:"reason"`
+	// Code of the cause in the catalog, and its parameters. Detail is the text of another program.
+	Code       string                    `json:"code"`
+	Parameters []v1alpha1.CauseParameter `json:"parameters,omitempty"`
+	Detail     string                    `json:"detail,omitempty"`
+	// Subject is the object at fault, if the cause names another one.
+	Subject *v1alpha1.CauseSubject `json:"subject,omitempty"`
 	// What is wrong, in a few words.
 	What string `json:"what"`
 	// Since when.

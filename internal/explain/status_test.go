@@ -553,7 +553,7 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 		}
 	}
 	for _, row := range catalog.Rows() {
-		if row.Reason != "" && !known[row.Reason] {
+		if row.Reason != "" && !known[row.Reason] && row.Role != catalog.Finding {
 			t.Errorf("the row %s has the reason %s, and the API has none such", row.Code, row.Reason)
 		}
 	}

@@ -52,7 +52,7 @@ type symptom struct {
 	key     string
 	of      object
 	reason  string
-	code    string // of the cause, if it is known
+	cause   v1alpha1.Cause // of a condition the first
 	rank    rank
 	message string
 	do      string
@@ -95,7 +95,7 @@ func (s *symptom) keepsJobs() bool {
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != notLookedAtReason && s.reason != eventsRefusedReason && s.rank.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.rank.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}
@@ -131,12 +131,26 @@ func (all symptoms) hurt() map[string]bool {
 	return hurt
 }
 
+// found is a symptom that no condition reports.
+func found(of object, c catalog.Cause) symptom {
+	row := catalog.Of(c.Code)
+	r := rankOf(cmp.Or(row.Reason, row.Code))
+	r.severity = cmp.Or(row.Severity, r.severity)
+	r.what, r.lately = catalog.Title(&c.Cause)
+	return symptom{
+		key: row.Reason, of: of, reason: row.Reason, cause: c.Cause, rank: r, message: c.String(), do: cmp.Or(catalog.Remedy(&c.Cause), catalog.RemedyOf(of.kind, row.Reason)),
+	}
+}
+
 // conditionOf is a symptom by a condition of an object.
 func conditionOf(of object, c *Condition) symptom {
-	r, row := rankOf(c.Reason), c.Row()
-	r.what = cmp.Or(row.Title, r.what)
+	r, cause := rankOf(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
+	if len(c.Causes) > 0 {
+		cause = c.Causes[0]
+	}
+	r.what = cmp.Or(c.Row().Title, r.what)
 	return symptom{
-		key: c.Reason + "|" + r.what + "|" + alike(c.Problem()), of: of, reason: c.Reason, code: row.Code, rank: r, message: c.Problem(),
+		key: c.Reason + "|" + r.what + "|" + alike(c.Problem()), of: of, reason: c.Reason, cause: cause, rank: r, message: c.Problem(),
 		do: RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
 }
@@ -144,7 +158,7 @@ func conditionOf(of object, c *Condition) symptom {
 // ofQuota makes a symptom that a namespace's quota is used up one of all that lack the same: pods, or claims of caches.
 func (s symptom) ofQuota(namespace string) symptom {
 	s.key = s.reason + "|" + namespace
-	if s.code == catalog.ClaimQuota.Code {
+	if s.cause.Code == catalog.ClaimQuota.Code {
 		s.key += "|claims"
 	}
 	return s
