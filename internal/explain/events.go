@@ -63,10 +63,10 @@ func (c *Candidate) loses() bool {
 }
 
 // eventLines say what the pool knows of the job by events.
-func (c *Candidate) eventLines(p *page, repository string) []string {
+func (c *Candidate) eventLines(now time.Time, repository string) []string {
 	e := c.Events
 	switch {
-	case e == nil && c.sources == nil:
+	case c.isOut(), e == nil && c.sources == nil:
 		return nil
 	case e == nil:
 		return []string{"it counts no events: the number of its runners follows " + strings.Join(c.sources, ", ")}
@@ -84,14 +84,14 @@ func (c *Candidate) eventLines(p *page, repository string) []string {
 	case e.Winner != "":
 		lines = append(lines, fmt.Sprintf("such a job counts at %s: %s", e.Winner, e.Why))
 	}
-	if text := e.account(p, c.Observes); text != "" {
+	if text := e.account(now, c.Observes); text != "" {
 		lines = append(lines, text)
 	}
 	return lines
 }
 
 // account says what the pool knows of the job, and until when the job counts; "" if that isn't known.
-func (e *JobEvents) account(p *page, observes bool) string {
+func (e *JobEvents) account(now time.Time, observes bool) string {
 	switch e.State {
 	case JobUnknown:
 		return fmt.Sprintf("it doesn't know the job: it received no event of it, the job counts at another pool, or the last event is older than %s", length(e.HoldFor.Duration))
@@ -99,8 +99,8 @@ func (e *JobEvents) account(p *page, observes bool) string {
 		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
 	case JobQueued:
 		text := "it knows the job, which counts "
-		if e.Until != nil && e.Until.After(p.now) {
-			text += fmt.Sprintf("at least until %s", p.when(e.Until.Time))
+		if e.Until != nil && e.Until.After(now) {
+			text += fmt.Sprintf("at least until %s", when(now, e.Until))
 		} else {
 			text += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
 		}

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -25,46 +23,7 @@ const (
 )
 
 // Text writes the page for people.
-func (p Page) Text() string {
-	var b strings.Builder
-	line := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
-	line("%s", p.headline())
-	for i := range p.Findings[:min(len(p.Findings), maxFindings)] {
-		f := &p.Findings[i]
-		line("")
-		line("%-8s  %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))
-		line("          %s", f.named())
-		if f.Severity == Note {
-			continue
-		}
-		if f.Message != "" {
-			line("          says: %s", wording.TruncateRunes(problems(f.Message), maxMessage))
-		}
-		if l := f.LastFailure; l != nil {
-			line("          last: %s, %s", clock(&l.Time, p.Time.Time), wording.TruncateRunes(l.String(), maxMessage))
-		}
-		if f.Do != "" {
-			line("          do:   %s", f.Do)
-		}
-	}
-	if rest := len(p.Findings) - maxFindings; rest > 0 {
-		line("")
-		line("And %d more: -o json has them.", rest)
-	}
-	if len(p.Findings) > 0 {
-		line("")
-	}
-	if len(p.NotLookedAt) > 0 {
-		line("Not looked at: %s.", p.unseen())
-	}
-	if text := p.totals(); text != "" {
-		line("%s", text)
-	}
-	if text := p.leaders(); text != "" {
-		line("%s", text)
-	}
-	return b.String()
-}
+func (p Page) Text() string { return answerText("status", p.Time.Time, &p) }
 
 // problems are what a message says is wrong, in one line.
 func problems(message string) string {
@@ -112,13 +71,13 @@ func (f *Finding) headline(now time.Time) string {
 		text += ": " + hurts
 	}
 	if f.Since != nil {
-		text += ", since " + clock(f.Since, now)
+		text += ", since " + clock(now, f.Since)
 	}
 	if f.By != nil {
-		text += ", by " + clock(f.By, now)
+		text += ", by " + clock(now, f.By)
 	}
 	if f.Next != nil {
-		text += ", next attempt by " + clock(f.Next, now)
+		text += ", next attempt by " + clock(now, f.Next)
 	}
 	return text
 }
@@ -217,25 +176,13 @@ func (p *Page) lacks(what string) bool {
 	return slices.ContainsFunc(p.NotLookedAt, func(u Unseen) bool { return u.What == what })
 }
 
-// leaders say which controllers work.
-func (p *Page) leaders() string {
-	var parts []string
-	for _, l := range p.Totals.Leaders {
-		parts = append(parts, fmt.Sprintf("%s leads (lease %s, renewed %s)", l.Holder, l.Name, clock(&l.Renewed, p.Time.Time)))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "Controllers: " + strings.Join(parts, ", ") + "."
-}
-
 // clock writes a time, of this day alone, and its distance.
-func clock(t *metav1.Time, now time.Time) string {
-	layout := wording.Clock
-	if d := now.Sub(t.Time); d > 12*time.Hour || d < -12*time.Hour {
+func clock(now time.Time, t any) string {
+	layout, at := wording.Clock, timeIn(t)
+	if now.Sub(at).Abs() > 12*time.Hour {
 		layout = "2006-01-02 15:04Z"
 	}
-	return fmt.Sprintf("%s (%s)", t.UTC().Format(layout), Distance(t.Time, now))
+	return fmt.Sprintf("%s (%s)", at.UTC().Format(layout), distance(at, now))
 }
 
 // Changes are lines on what became other since a former page: what is new, and what is over.
