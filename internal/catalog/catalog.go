@@ -67,6 +67,8 @@ type Row struct {
 	// Title is a short name. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
 	// the message contains {detail}.
 	Title, Message, Remedy string
+	// Meanwhile ends the remedy with what stays in force until then.
+	Meanwhile string
 	// Remedies differ from Remedy for objects of some kinds.
 	Remedies map[string]string
 	Severity Severity
@@ -237,7 +239,7 @@ func Title(c *v1alpha1.Cause) (title, early string) {
 // RemedyOf returns what to do about a reason that an object of a kind has.
 func RemedyOf(kind, reason string) string {
 	row := Of(reason)
-	return cmp.Or(row.Remedies[kind], row.Remedy)
+	return cmp.Or(row.Remedies[kind], row.Remedy+row.Meanwhile)
 }
 
 // Advice renders the remedy of a row with values for its parameters, in the order of Parameters.
@@ -247,7 +249,7 @@ func (r *Row) Advice(values ...any) string {
 }
 
 // Remedy renders what to do about a cause; "" if its row has no remedy of its own.
-func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) }
+func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) + Of(c.Code).Meanwhile }
 
 func render(template string, c *v1alpha1.Cause) string {
 	return placeholder.ReplaceAllStringFunc(template, func(name string) string {

@@ -95,7 +95,10 @@ func checkSources(v view) symptoms {
 			one.key = keyOfServer(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
-			one.do = WithoutRevision(one.do)
+			one.do = firstRemedy(ready)
+			if src.Unreadable() != nil {
+				one.do = catalog.FieldUnreadable.Remedy
+			}
 		}
 		if one.pools, one.goOn = pools[s.of.key()], true; one.rank.severity == Note { // else its trouble says it
 			one.key, one.pools = one.key+"|"+sourceKind, nil

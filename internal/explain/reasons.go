@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"regexp"
 	"time"
 
@@ -26,8 +27,28 @@ func rankOf(reason string) rank {
 	return rank{r.Severity, r.Title, r.Grace, r.Early}
 }
 
-// varying is what differs in messages of one cause.
+// varying is what differs between objects that have one cause.
 var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
 
-// alike returns a message without names and numbers, by which causes of several objects are found to be one.
-func alike(message string) string { return varying.ReplaceAllString(message, "*") }
+// alike returns a text of another program, or a parameter, without names and numbers.
+func alike(text string) string { return varying.ReplaceAllString(text, "*") }
+
+// likeness identifies what conditions of several objects have in common: codes, with alike parameters and details. A condition without causes, such
+// as of an older release, is known by its message.
+func (c *Condition) likeness() (key string) {
+	for i := range c.Causes {
+		cause := &c.Causes[i]
+		role := catalog.Of(cause.Code).Role
+		if role == catalog.Meanwhile {
+			continue
+		}
+		if key += "|" + cause.Code; role == catalog.Lead || role == catalog.Aside { // of each object another
+			continue
+		}
+		for _, p := range cause.Parameters {
+			key += "|" + alike(p.Value)
+		}
+		key += "|" + alike(cause.Detail)
+	}
+	return cmp.Or(key, alike(c.Message))
+}

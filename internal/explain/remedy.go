@@ -5,7 +5,6 @@ package explain
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -24,8 +23,14 @@ func UnreadRemedy(kind string) string {
 	return catalog.FieldUnreadable.Remedy + untilRead[kind]
 }
 
-// WithoutRevision is a remedy for a source that never applied a revision.
-func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, catalog.RevisionRunsOn) }
+// firstRemedy is the remedy for a source that never applied a revision, so that none stays in force.
+func firstRemedy(c *Condition) string {
+	row := c.Row()
+	if row.Remedy == "" || c.Reason == v1alpha1.CredentialsMissingReason {
+		row = catalog.Of(c.Reason)
+	}
+	return cmp.Or(row.Remedies[sourceKind], row.Remedy)
+}
 
 // FailingRemedy says what to do about a pool whose runners fail, by the cause of the last failure.
 func FailingRemedy(cause v1alpha1.RunnerCause) string {

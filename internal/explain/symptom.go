@@ -150,7 +150,7 @@ func conditionOf(of object, c *Condition) symptom {
 	}
 	r.what = cmp.Or(c.Row().Title, r.what)
 	return symptom{
-		key: c.Reason + "|" + r.what + "|" + alike(c.Problem()), of: of, reason: c.Reason, cause: cause, rank: r, message: c.Problem(),
+		key: c.Reason + "|" + r.what + "|" + c.likeness(), of: of, reason: c.Reason, cause: cause, rank: r, message: c.Problem(),
 		do: RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
 }
