@@ -22,7 +22,7 @@ import (
 )
 
 //go:embed answers.tmpl
-var source string
+var templates string
 
 var (
 	// keyword is a line of a template with nothing but a keyword.
@@ -64,7 +64,7 @@ var functions = template.FuncMap{
 
 // parsed returns the templates. Each value that they write goes through safe.
 func parsed() *template.Template {
-	t := template.Must(template.New("").Funcs(functions).Parse(keyword.ReplaceAllString(source, "$1")))
+	t := template.Must(template.New("").Funcs(functions).Parse(keyword.ReplaceAllString(templates, "$1")))
 	for _, one := range t.Templates() {
 		escape(one.Tree, one.Root)
 	}

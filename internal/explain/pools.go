@@ -10,6 +10,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -86,7 +87,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
-		s = s.partOf(causes, v.policiesOf(p)...)
+		s = s.partOf(causes, policiesOf(v.bindingPolicies(p))...)
 	}
 	if !isConnections(s.reason) {
 		return s
@@ -95,6 +96,18 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 		s.key = s.reason + "|" + connection.String()
 	}
 	return s.partOf(causes, object{connectionKind, connection.Namespace, connection.Name})
+}
+
+// policiesOf names policies.
+func policiesOf(all []policy.Object) (names []object) {
+	for _, p := range all {
+		kind := policyKind
+		if p.GetNamespace() == "" {
+			kind = clusterPolicyKind
+		}
+		names = append(names, object{kind, p.GetNamespace(), p.GetName()})
+	}
+	return names
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.

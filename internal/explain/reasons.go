@@ -42,7 +42,8 @@ func (c *Condition) likeness() (key string) {
 		if role == catalog.Meanwhile {
 			continue
 		}
-		if key += "|" + cause.Code; role == catalog.Lead || role == catalog.Aside { // of each object another
+		key += "|" + cause.Code
+		if role == catalog.Lead || role == catalog.Aside { // of each object another
 			continue
 		}
 		for _, p := range cause.Parameters {

@@ -4,6 +4,11 @@
 package explain
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -83,25 +88,65 @@ func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]stri
 	return pools
 }
 
-// policiesOf lists the policies that are asked about a pool.
-func (v view) policiesOf(p *v1alpha1.RunnerPool) []object {
-	facts, all := policy.PoolOf(p), []object(nil)
-	for i := range v.Policies {
-		if o := &v.Policies[i]; binds(o, facts) {
-			all = append(all, object{policyKind, o.Namespace, o.Name})
+// bindingPolicies lists the policies that are asked about a pool: of the cluster, then of its namespace.
+func (s *Snapshot) bindingPolicies(pool *v1alpha1.RunnerPool) (all []policy.Object) {
+	facts := policy.PoolOf(pool)
+	add := func(p policy.Object) {
+		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
+		if policy.Broken(source, nil).Binds(facts) {
+			all = append(all, p)
 		}
 	}
-	for i := range v.ClusterPolicies {
-		if o := &v.ClusterPolicies[i]; binds(o, facts) {
-			all = append(all, object{clusterPolicyKind, "", o.Name})
-		}
+	for i := range s.ClusterPolicies {
+		add(&s.ClusterPolicies[i])
+	}
+	for i := range s.Policies {
+		add(&s.Policies[i])
 	}
 	return all
 }
 
-func binds(o policy.Object, pool policy.Pool) bool {
-	source, _ := policy.SourceOf(o) // what is wrong with it is in its status
-	return policy.Broken(source, nil).Binds(pool)
+// PoliciesOf returns what is known of the policies that are asked about a pool.
+func (s *Snapshot) PoliciesOf(pool *v1alpha1.RunnerPool) (all []Policy) {
+	for _, p := range s.bindingPolicies(pool) {
+		source, _ := policy.SourceOf(p)
+		status := p.GetPolicyStatus()
+		known := Policy{Policy: source.Ref(), Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions, Ready: ConditionOf(p, v1alpha1.ReadyCondition)}
+		if by := p.GetLabels()[v1alpha1.SourceLabel]; by != "" {
+			known.Source = strings.TrimPrefix(p.GetNamespace()+"/"+by, "/")
+		}
+		for _, w := range status.WouldChange {
+			if w.Pool == nameOf(pool) {
+				known.WouldChange = append(known.WouldChange, w.Decision+": "+w.Message)
+			}
+		}
+		all = append(all, known)
+	}
+	return all
+}
+
+// Facts returns what is known of each pool, sorted, with the states of its runners as their status has them.
+func (s *Snapshot) Facts() []PoolFacts {
+	v, runners := viewOf(s), map[string][]Runner{}
+	for i := range s.Runners {
+		r := &s.Runners[i]
+		of := r.Namespace + "/" + r.Spec.PoolRef.Name
+		runners[of] = append(runners[of], Runner{Object: r, Judgement: Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
+	}
+	var all []PoolFacts
+	for _, name := range slices.SortedFunc(maps.Keys(v.pools), func(a, b string) int { return compareObjects(v.pools[a], v.pools[b]) }) {
+		p := v.pools[name]
+		f := PoolFacts{Pool: p, ScaleSet: v.setOf(p), Runners: runners[name], Now: s.Now}
+		if c := v.connections[p.Spec.ConnectionRef.From(p.Namespace).String()]; c != nil {
+			f.Connection = ConditionOf(c, v1alpha1.ReadyCondition)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func compareObjects(a, b metav1.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
 // totals count what was read.
