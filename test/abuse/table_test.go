@@ -74,7 +74,9 @@ func TestEachFaultIsLookedAt(t *testing.T) {
 		if slices.Contains(measured, name) {
 			continue
 		}
-		isOfTest := func(story string) bool { return story == name || strings.HasPrefix(story, name+".") || strings.HasPrefix(story, name+"-") }
+		isOfTest := func(story string) bool {
+			return story == name || strings.HasPrefix(story, name+".") || strings.HasPrefix(story, name+"-")
+		}
 		if !slices.ContainsFunc(stories, isOfTest) {
 			t.Errorf("%s has no story in testdata/faults.txtar", name)
 		}
