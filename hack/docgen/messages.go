@@ -184,7 +184,7 @@ func causes() string {
 			base = &catalog.Row{Severity: "adds to another"}
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s%s | `%s` | %s |\n", r.Code, r.Reason, cmp.Or(r.Severity, base.Severity), stalls,
-			escape.Replace(message), escape.Replace(cmp.Or(r.Remedy, base.Remedy)))
+			escape.Replace(message), escape.Replace(cmp.Or(r.Remedy+r.Meanwhile, base.Remedy+base.Meanwhile)))
 	}
 	return b.String()
 }

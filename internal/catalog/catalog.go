@@ -53,19 +53,25 @@ const (
 	Aside Role = "aside"
 	// Lead is an Aside that precedes the message, such as where the causes were seen.
 	Lead Role = "lead"
+	// Finding is no cause of a condition: corral status finds it, or corral explain advises it.
+	Finding Role = "finding"
 )
 
 // adds reports whether the row only adds to a cause.
-func (r *Row) adds() bool { return r.Role != "" && r.Role != Named }
+func (r *Row) adds() bool { return r.Role != "" && r.Role != Named && r.Role != Finding }
 
 // Row defines one cause. A row whose code is a reason of the API also has the defaults of the other rows with that reason.
 type Row struct {
 	// Code is unique. Reason is the reason of the condition; the code if empty.
 	Code, Reason string
-	// Title is a short name. Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
+	// Title is a short name. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
 	// the message contains {detail}.
 	Title, Message, Remedy string
-	Severity               Severity
+	// Meanwhile ends the remedy with what stays in force until then.
+	Meanwhile string
+	// Remedies differ from Remedy for objects of some kinds.
+	Remedies map[string]string
+	Severity Severity
 	// Grace is how long the cause counts as a note only, with the title Early if that is not empty.
 	Grace time.Duration
 	Early string
@@ -103,7 +109,7 @@ func define(r Row) *Row {
 	if r.Reason == "" && !r.adds() {
 		r.Reason = r.Code
 	}
-	for _, m := range placeholder.FindAllStringSubmatch(r.Message+r.Remedy, -1) {
+	for _, m := range placeholder.FindAllStringSubmatch(r.Message+r.Remedy+r.Title, -1) {
 		r.quotes = r.quotes || m[1] == detail
 		if !slices.Contains([]string{detail, next, nextBy}, m[1]) && !slices.Contains(r.names, m[1]) {
 			r.names = append(r.names, m[1])
@@ -220,8 +226,30 @@ func Problem(causes []v1alpha1.Cause) string {
 	return Messages(slices.DeleteFunc(slices.Clone(causes), func(c v1alpha1.Cause) bool { return Of(c.Code).Role == Meanwhile }))
 }
 
+// Title renders the short name of a cause, which is that of its reason unless its row has its own, and what it is called early on.
+func Title(c *v1alpha1.Cause) (title, early string) {
+	row := Of(c.Code)
+	if row.Title == "" {
+		row = Of(row.Reason)
+	}
+	title = render(row.Title, c)
+	return title, cmp.Or(render(row.Early, c), title)
+}
+
+// RemedyOf returns what to do about a reason that an object of a kind has.
+func RemedyOf(kind, reason string) string {
+	row := Of(reason)
+	return cmp.Or(row.Remedies[kind], row.Remedy+row.Meanwhile)
+}
+
+// Advice renders the remedy of a row with values for its parameters, in the order of Parameters.
+func (r *Row) Advice(values ...any) string {
+	c := r.With(values...).Cause
+	return Remedy(&c)
+}
+
 // Remedy renders what to do about a cause; "" if its row has no remedy of its own.
-func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) }
+func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) + Of(c.Code).Meanwhile }
 
 func render(template string, c *v1alpha1.Cause) string {
 	return placeholder.ReplaceAllStringFunc(template, func(name string) string {

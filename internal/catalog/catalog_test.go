@@ -29,7 +29,8 @@ func sample(row *catalog.Row) catalog.Cause {
 func TestEachRowCanBeRendered(t *testing.T) {
 	for _, row := range catalog.Rows() {
 		c := sample(row)
-		text := c.String() + catalog.Remedy(&c.Cause)
+		title, _ := catalog.Title(&c.Cause)
+		text := c.String() + catalog.Remedy(&c.Cause) + title
 		if text == "" || strings.ContainsAny(text, "{}") {
 			t.Errorf("%s: %q", row.Code, text)
 		}
@@ -54,9 +55,9 @@ func TestEachRowCanBeRendered(t *testing.T) {
 
 // Each row is in a variable that is named like its code.
 func TestEachRowHasItsName(t *testing.T) {
-	define := regexp.MustCompile(`(?m)^\t(\w+)\s+= define\(Row\{Code: (?:"|v1alpha1\.)(\w+?)(?:"|Reason)`)
+	define := regexp.MustCompile(`(?m)^\t(\w+)\s+= define\(Row\{Code: (?:"|v1alpha1\.|string\(v1alpha1\.Cause)(\w+?)(?:"|Reason|\))`)
 	n := 0
-	for _, file := range []string{"reasons.go", "connections.go", "scalesets.go", "policies.go", "sources.go", "pools.go", "runners.go"} {
+	for _, file := range []string{"reasons.go", "connections.go", "scalesets.go", "policies.go", "sources.go", "pools.go", "runners.go", "findings.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

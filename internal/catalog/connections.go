@@ -45,7 +45,7 @@ var (
 	ConnectionDeleted       = define(Row{Code: "ConnectionDeleted", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" is not there; what it served goes on for an hour at most, and not after a restart of the controller`})
 	ConnectionGone          = define(Row{Code: "ConnectionGone", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" is gone`})
 	ConnectionMoved         = define(Row{Code: "ConnectionMoved", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" isn't for {url} any more`})
-	VerificationPaused      = define(Row{Code: "VerificationPaused", Reason: v1alpha1.SuspendedReason, Message: "verification is paused, and these credentials, or their proxy and CA, were never verified", Remedy: "Set spec.suspend to false once: its credentials were never verified."})
+	VerificationPaused      = define(Row{Code: "VerificationPaused", Reason: v1alpha1.SuspendedReason, Message: "verification is paused, and these credentials, or their proxy and CA, were never verified", Remedy: "Set spec.verification to Active once: its credentials were never verified."})
 	TokenEnds               = define(Row{Code: "TokenEnds", Role: Fact, Message: "its token ends on {day}"})
 	ClockDiffers            = define(Row{Code: "ClockDiffers", Role: Fact, Volatile: []string{"span"}, Message: "GitHub's clock differs from the API server's by {span}"})
 	FeatureMissing          = define(Row{Code: "FeatureMissing", Role: Fact, Message: "without {feature}"})

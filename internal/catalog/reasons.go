@@ -39,15 +39,26 @@ var (
 	})
 	Suspended = define(Row{Code: v1alpha1.SuspendedReason, Severity: Note, Title: "suspended",
 		Remedy: "Set spec.stopPolicy to None: then it accepts jobs again.",
+		Remedies: map[string]string{
+			"PoolSource":       "Set spec.suspend to false: then it is read again. What was applied runs on.",
+			"GitHubConnection": "Set spec.verification to Active once: its credentials were never verified.",
+		},
 	})
 	InvalidSpec = define(Row{Code: v1alpha1.InvalidSpecReason, Stalls: true, Severity: Error, Title: "the spec can't be acted on",
 		Remedy: "Correct spec: the message names the fields.",
+		Remedies: map[string]string{
+			"PoolSource":       "Correct the source's spec: the message says what can't be.",
+			"GitHubConnection": "Correct the connection's spec, keys or proxy: the message says what can't be.",
+			"RunnerScaleSet":   "Delete the RunnerScaleSet: somebody made it by hand.",
+			"Runner":           "Delete the Runner: its pool makes those that it needs.",
+		},
 	})
 	ConnectionNotReady = define(Row{Code: v1alpha1.ConnectionNotReadyReason, Severity: Error, Title: "a connection isn't ready",
 		Remedy: "Fix the GitHubConnection: the message says what it lacks. It is looked at again every minute.",
 	})
 	CredentialsMissing = define(Row{Code: v1alpha1.CredentialsMissingReason, Stalls: true, Severity: Error, Title: "credentials are missing",
-		Remedy: "Create the Secret or folder, or the key in it, that the message names.",
+		Remedy:   "Create the Secret or folder, or the key in it, that the message names.",
+		Remedies: map[string]string{"PoolSource": "Create the Secret, or the keys in it, that the message names."},
 	})
 	WebhookSecretMissing = define(Row{Code: v1alpha1.WebhookSecretMissingReason, Stalls: true, Severity: Warning, Title: "GitHub's events are refused",
 		Remedy: "Create the Secret of spec.webhook with the key secret. Until then GitHub's events are refused.",
@@ -131,7 +142,7 @@ var (
 		Remedy: "Fix the policies that fail: until then the last limits hold.",
 	})
 	PolicyInvalid = define(Row{Code: v1alpha1.PolicyInvalidReason, Stalls: true, Severity: Warning, Title: "a policy can't be loaded",
-		Remedy: "Correct the policy at the place that the message names; status.diagnostics has all." + LastHolds,
+		Remedy: "Correct the policy at the place that the message names; status.diagnostics has all.", Meanwhile: LastHolds,
 	})
 	RolledBack = define(Row{Code: v1alpha1.RolledBackReason, Stalls: true, Severity: Warning, Title: "an update was rolled back",
 		Remedy: "Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of the new one failed, and the former one is in force again.",
@@ -140,25 +151,26 @@ var (
 		Remedy: "Set spec.update.paused to false, or change the policy that holds the update.",
 	})
 	AccessDenied = define(Row{Code: v1alpha1.AccessDeniedReason, Stalls: true, Severity: Error, Title: "it may not use what it names",
-		Remedy: "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
+		Remedies: map[string]string{"PoolSource": "Grant its ServiceAccount the right that the message names, or name an object of its own namespace."},
+		Remedy:   "Have the owner of the GitHubConnection add the pool's namespace to its spec.allowedNamespaces, or name another in spec.connectionRef.",
 	})
 	DependencyNotReady = define(Row{Code: v1alpha1.DependencyNotReadyReason, Severity: Warning, Title: "a source waits for another", Grace: time.Minute,
 		Remedy: "Fix the source in spec.dependsOn that the message names.",
 	})
 	ArtifactFailed = define(Row{Code: v1alpha1.ArtifactFailedReason, Severity: Warning, Title: "definitions can't be fetched",
-		Remedy: "Look at what the message names: the server, or the source's URL, reference, credentials or size." + RevisionRunsOn,
+		Remedy: "Look at what the message names: the server, or the source's URL, reference, credentials or size.", Meanwhile: RevisionRunsOn,
 	})
 	VerificationFailed = define(Row{Code: v1alpha1.VerificationFailedReason, Stalls: true, Severity: Warning, Title: "no known key signed the revision",
-		Remedy: "Sign the revision with a key of spec.git.verify, and push it again." + RevisionRunsOn,
+		Remedy: "Sign the revision with a key of spec.git.verify, and push it again.", Meanwhile: RevisionRunsOn,
 	})
 	CommitStatusFailed = define(Row{Code: v1alpha1.CommitStatusFailedReason, Severity: Warning, Title: "GitHub doesn't show what became of a revision",
 		Remedy: "Let the connection of spec.commitStatus write commit statuses and check runs.",
 	})
 	BuildFailed = define(Row{Code: v1alpha1.BuildFailedReason, Stalls: true, Severity: Warning, Title: "definitions don't compile",
-		Remedy: "Correct the definitions at the place that the message names, and push." + RevisionRunsOn,
+		Remedy: "Correct the definitions at the place that the message names, and push.", Meanwhile: RevisionRunsOn,
 	})
 	ApplyFailed = define(Row{Code: v1alpha1.ApplyFailedReason, Stalls: true, Severity: Warning, Title: "definitions can't be applied",
-		Remedy: "Correct the object that the message names, and push." + RevisionRunsOn,
+		Remedy: "Correct the object that the message names, and push.", Meanwhile: RevisionRunsOn,
 	})
 	PruneRefused = define(Row{Code: v1alpha1.PruneRefusedReason, Stalls: true, Severity: Warning, Title: "a revision would remove too many pools",
 		Remedy: "Restore the pools in the source, or correct its spec.path.",

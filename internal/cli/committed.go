@@ -62,7 +62,7 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 	}
 	_, diagnostics := compile.Gather(c, t.path)
 	for _, d := range diagnostics {
-		if d.Message == compile.Submodule {
+		if slices.Contains(c.submodules, d.File) {
 			found = append(found, v1alpha1.Diagnostic{File: shown(t.root, d.File), Message: d.Message})
 		}
 	}

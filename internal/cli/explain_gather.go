@@ -24,7 +24,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/github"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -212,38 +211,8 @@ func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []e
 	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
 	e.cannot("the policies of the cluster", e.client.List(ctx, cluster))
 	e.cannot("the policies of the namespace", e.client.List(ctx, namespaced, client.InNamespace(pool.Namespace)))
-	facts := policy.PoolOf(pool)
-	var all []explain.Policy
-	add := func(p policy.Object) {
-		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
-		if policy.Broken(source, nil).Binds(facts) {
-			all = append(all, policyOf(source.Ref(), p, pool))
-		}
-	}
-	for i := range cluster.Items {
-		add(&cluster.Items[i])
-	}
-	for i := range namespaced.Items {
-		add(&namespaced.Items[i])
-	}
-	return all
-}
-
-func policyOf(ref string, p policy.Object, pool *v1alpha1.RunnerPool) explain.Policy {
-	status := p.GetPolicyStatus()
-	known := explain.Policy{
-		Policy: ref, Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions,
-		Ready: explain.ConditionOf(p, v1alpha1.ReadyCondition),
-	}
-	if source := p.GetLabels()[v1alpha1.SourceLabel]; source != "" {
-		known.Source = strings.TrimPrefix(p.GetNamespace()+"/"+source, "/")
-	}
-	for _, w := range status.WouldChange {
-		if w.Pool == pool.Namespace+"/"+pool.Name {
-			known.WouldChange = append(known.WouldChange, w.Decision+": "+w.Message)
-		}
-	}
-	return known
+	s := &explain.Snapshot{ClusterPolicies: cluster.Items, Policies: namespaced.Items}
+	return s.PoliciesOf(pool)
 }
 
 // runner gathers what is known of a runner.
@@ -284,10 +253,8 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	e.list(ctx, "Runners", runners)
 	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
 	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: len(e.unknown) > before || !e.everywhere}
-	ready := map[client.ObjectKey]*explain.Condition{}
 	for i := range connections.Items {
 		c := &connections.Items[i]
-		ready[client.ObjectKeyFromObject(c)] = explain.ConditionOf(c, v1alpha1.ReadyCondition)
 		if known, err := githubOf(c); err != nil {
 			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
@@ -295,10 +262,8 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 		}
 	}
 	f.Pods = jobPods(pods, runners)
-	f.Pools = poolsOf(pools, sets, runners, e.now)
-	for i := range f.Pools {
-		f.Pools[i].Connection = ready[f.Pools[i].Pool.Spec.ConnectionRef.From(f.Pools[i].Pool.Namespace)]
-	}
+	s := &explain.Snapshot{Now: e.now, Pools: pools.Items, ScaleSets: sets.Items, Connections: connections.Items, Runners: runners.Items}
+	f.Pools = s.Facts()
 	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
 	f.Unknown = e.unknown
 	return explain.Job(f), nil
@@ -353,33 +318,6 @@ func jobPods(pods *corev1.PodList, runners *v1alpha1.RunnerList) []explain.JobPo
 	}
 	slices.SortFunc(all, func(a, b explain.JobPod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Runner, b.Runner))
-	})
-	return all
-}
-
-// poolsOf are pools with their runners, as their status has them.
-func poolsOf(pools *v1alpha1.RunnerPoolList, sets *v1alpha1.RunnerScaleSetList, runners *v1alpha1.RunnerList, now time.Time) []explain.PoolFacts {
-	byPool := map[client.ObjectKey][]explain.Runner{}
-	for i := range runners.Items {
-		r := &runners.Items[i]
-		key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
-		byPool[key] = append(byPool[key], explain.Runner{Object: r, Judgement: explain.Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
-	}
-	bySet := map[client.ObjectKey]*v1alpha1.RunnerScaleSet{}
-	for i := range sets.Items {
-		bySet[client.ObjectKeyFromObject(&sets.Items[i])] = &sets.Items[i]
-	}
-	var all []explain.PoolFacts
-	for i := range pools.Items {
-		p := &pools.Items[i]
-		f := explain.PoolFacts{Pool: p, Runners: byPool[client.ObjectKeyFromObject(p)], Now: now}
-		if set := bySet[client.ObjectKeyFromObject(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
-			f.ScaleSet = set
-		}
-		all = append(all, f)
-	}
-	slices.SortFunc(all, func(a, b explain.PoolFacts) int {
-		return cmp.Or(cmp.Compare(a.Pool.Namespace, b.Pool.Namespace), cmp.Compare(a.Pool.Name, b.Pool.Name))
 	})
 	return all
 }

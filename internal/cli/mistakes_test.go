@@ -97,8 +97,8 @@ func TestMistakesInALargeTableAreOneRowEach(t *testing.T) {
 			if n := len(r.findings()); n != 1 {
 				t.Errorf("%d rows", n)
 			}
-			golden.Compare(t, filepath.Join(top, "testdata/mistakes/golden", name+".txt"), stderr.String())
-			golden.Compare(t, filepath.Join(top, "testdata/mistakes/golden", name+".sarif"), sarif.String())
+			golden.CompareIn(t, filepath.Join(top, "testdata/mistakes/golden.txtar"), name+".txt", stderr.String())
+			golden.CompareIn(t, filepath.Join(top, "testdata/mistakes/golden.txtar"), name+".sarif", sarif.String())
 		})
 	}
 }

@@ -29,10 +29,10 @@ func checkGolden(t *testing.T, name string, args []string, got outcome) {
 	t.Helper()
 	text := fmt.Sprintf("$ corral %s\n%s--- stderr\n%s--- exit code %d\n", strings.Join(args, " "), got.stdout, got.stderr, got.code)
 	text = durations.ReplaceAllString(text, "~")
-	golden.Compare(t, filepath.Join(goldens, name), text)
+	golden.CompareIn(t, goldens, name, text)
 }
 
-var goldens, judged, checkout = absolute("testdata/golden"), absolute("testdata/judged"), absolute(top)
+var goldens, judged, checkout = absolute("testdata/golden.txtar"), absolute("testdata/judged"), absolute(top)
 
 func absolute(name string) string {
 	path, err := filepath.Abs(name)

@@ -64,7 +64,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 			}
 			for form, file := range forms {
 				text := readFile(t, filepath.Join(written, file))
-				golden.Compare(t, filepath.Join(recordings, name, "golden", file), text)
+				golden.CompareIn(t, filepath.Join(recordings, name, "golden.txtar"), file, text)
 				if form == "text" && got.stdout != text {
 					t.Error("what is printed is not what is written")
 				}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/corral-dev/corral/internal/status"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -83,14 +83,14 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnseen, err)
 	}
-	look := func(ctx context.Context) status.Page {
+	look := func(ctx context.Context) explain.Page {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		g := &statusReader{client: reader, own: namespace, namespace: namespace, lease: o.lease, now: o.cluster.clock.Now, wait: wait}
 		if o.everywhere {
 			g.namespace = ""
 		}
-		return status.Look(g.read(ctx))
+		return explain.Look(g.read(ctx))
 	}
 	if o.watch {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
@@ -105,11 +105,11 @@ func (o *statusOptions) run(c *cobra.Command) error {
 }
 
 // verdictError is the error by which a page's verdict becomes the exit code.
-func verdictError(p *status.Page) error {
+func verdictError(p *explain.Page) error {
 	switch p.Verdict {
-	case status.Trouble:
+	case explain.Trouble:
 		return errTrouble
-	case status.Unknown:
+	case explain.Unknown:
 		return errUnseen
 	}
 	return nil
@@ -119,7 +119,7 @@ func verdictError(p *status.Page) error {
 const clear = "\x1b[H\x1b[2J\x1b[3J"
 
 // follow looks again and again until it is interrupted, and shows what changes.
-func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(context.Context) status.Page) error {
+func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(context.Context) explain.Page) error {
 	page := look(ctx)
 	isTerminal := isTerminal(exactly(w))
 	if err := show(w, &page, nil, isTerminal); err != nil {
@@ -146,7 +146,7 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 }
 
 // show writes a page that is the first, or differs from the former one.
-func show(w io.Writer, page, former *status.Page, isTerminal bool) error {
+func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
 	if former == nil && !isTerminal {
 		_, err := io.WriteString(w, page.Text())
 		return err

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/controllers"
-	"github.com/corral-dev/corral/internal/status"
+	"github.com/corral-dev/corral/internal/explain"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 // leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
-func (g *statusReader) leases(ctx context.Context) []status.Lease {
+func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
 	named := &coordinationv1.Lease{}
 	err := g.client.Get(ctx, key, named)
@@ -58,8 +58,8 @@ func (g *statusReader) leases(ctx context.Context) []status.Lease {
 
 // judge finds out which leases nobody renews. No clock is trusted for that: the holder wrote the time of the renewal by its own, so that a
 // lease which seems old, or is of times to come, is looked at again. It is held if it was renewed meanwhile.
-func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []status.Lease {
-	leases, again := make([]status.Lease, len(found)), []int(nil)
+func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []explain.Lease {
+	leases, again := make([]explain.Lease, len(found)), []int(nil)
 	for i := range found {
 		leases[i] = leaseOf(&found[i])
 		if age := g.now().Sub(leases[i].Renewed.Time); leases[i].Holder == "" || age.Abs() > leaseFresh {
@@ -89,8 +89,8 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 	return leases
 }
 
-func leaseOf(l *coordinationv1.Lease) status.Lease {
-	one := status.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
+func leaseOf(l *coordinationv1.Lease) explain.Lease {
+	one := explain.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
 	if l.Spec.RenewTime != nil {
 		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/status"
+	"github.com/corral-dev/corral/internal/explain"
 )
 
 const (
@@ -40,12 +40,12 @@ type statusReader struct {
 	// now is the API server's clock, as far as it is known by then; wait waits.
 	now    func() time.Time
 	wait   func(context.Context, time.Duration) error
-	unseen []status.Unseen
+	unseen []explain.Unseen
 }
 
 // read takes a snapshot.
-func (g *statusReader) read(ctx context.Context) *status.Snapshot {
-	s := &status.Snapshot{Namespace: g.namespace}
+func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
+	s := &explain.Snapshot{Namespace: g.namespace}
 	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
 	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
 	listed(ctx, g, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
@@ -76,7 +76,7 @@ func (g *statusReader) cannot(what string, err error) {
 	case errors.As(err, &request): // the same for each kind
 		why = request.Err.Error()
 	}
-	g.unseen = append(g.unseen, status.Unseen{What: what, Why: why})
+	g.unseen = append(g.unseen, explain.Unseen{What: what, Why: why})
 }
 
 // errMore is the error of a list that is longer than what is read.
@@ -119,7 +119,7 @@ func listed[T any, L listOf[T]](ctx context.Context, g *statusReader, what strin
 }
 
 // elsewhere reads the connections of other namespaces that pools use.
-func (g *statusReader) elsewhere(ctx context.Context, s *status.Snapshot) {
+func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
 	if g.namespace == "" {
 		return
 	}

@@ -33,8 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/status"
 )
 
 // wellKept is a cluster in which all that status reads is there: a pool in each of two namespaces, and a leader.
@@ -77,11 +77,11 @@ func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.
 }
 
 // statusOf reads a cluster, in which some requests are refused and nothing changes.
-func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) status.Page {
+func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) explain.Page {
 	c := fakeCluster(refuse, objects...)
 	still := func(context.Context, time.Duration) error { return nil }
 	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: still}
-	return status.Look(g.read(context.Background()))
+	return explain.Look(g.read(context.Background()))
 }
 
 func TestStatusReadsWithTheCallersRights(t *testing.T) {
@@ -89,22 +89,22 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		namespace string
 		refuse    func(any, string) bool
 		drop      string // kind that isn't there
-		verdict   status.Verdict
+		verdict   explain.Verdict
 		pools     int
 		want      []string
 	}{
-		"all namespaces": {verdict: status.Well, pools: 2, want: []string{"All is well in all namespaces", "corral-0 leads"}},
-		"one namespace":  {namespace: "qa", verdict: status.Well, pools: 1, want: []string{"All is well in namespace qa", "2 connections"}},
+		"all namespaces": {verdict: explain.Well, pools: 2, want: []string{"All is well in all namespaces", "corral-0 leads"}},
+		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"All is well in namespace qa", "2 connections"}},
 		"rights in one namespace": {
-			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: status.Unknown, pools: 1,
+			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
 			want: []string{"not all was looked at", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
 		},
 		"rights in one namespace, asked for all": {
-			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: status.Unknown, pools: 1,
+			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
 			want: []string{"RunnerPools of other namespaces than ci, GitHubConnections of other namespaces than ci"},
 		},
 		"no right at all": {
-			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: status.Unknown,
+			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: explain.Unknown,
 			want: []string{"RunnerPools, GitHubConnections, PoolSources, RunnerScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
 		},
 		"a connection of another namespace that may not be read": {
@@ -112,9 +112,9 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 				_, is := obj.(*v1alpha1.GitHubConnection)
 				return is && namespace == "ci"
 			},
-			verdict: status.Unknown, pools: 1, want: []string{"GitHubConnection ci/acme (you may not read them)"},
+			verdict: explain.Unknown, pools: 1, want: []string{"GitHubConnection ci/acme (you may not read them)"},
 		},
-		"no lease": {drop: "Lease", verdict: status.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: --lease-namespace says where it is"}},
+		"no lease": {drop: "Lease", verdict: explain.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: --lease-namespace says where it is"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := wellKept()
@@ -139,7 +139,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
-	if page := statusOf("", nil, objects...); page.Verdict != status.Well || len(page.Totals.Leaders) != 1 {
+	if page := statusOf("", nil, objects...); page.Verdict != explain.Well || len(page.Totals.Leaders) != 1 {
 		t.Errorf("got\n%s", page.Text())
 	}
 }
@@ -149,7 +149,7 @@ func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
 	named := func(obj any, _ string) bool { _, isOne := obj.(*coordinationv1.Lease); return isOne }
-	if page := statusOf("", named, objects...); page.Verdict != status.Unknown || len(page.Totals.Leaders) != 1 {
+	if page := statusOf("", named, objects...); page.Verdict != explain.Unknown || len(page.Totals.Leaders) != 1 {
 		t.Errorf("got\n%s", page.Text())
 	}
 }
@@ -161,20 +161,20 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 		holder, next string
 		gone         bool
 		err          error
-		want         status.Verdict
+		want         explain.Verdict
 		looks        int
 	}{
-		"lately":                           {age: 2 * time.Second, holder: "corral-0", want: status.Well},
-		"not for long":                     {age: 12 * time.Second, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
-		"for an hour":                      {age: time.Hour, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
-		"by a clock that is slow":          {age: time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: status.Well, looks: 1},
-		"by a clock that is fast":          {age: -time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: status.Well, looks: 1},
-		"by a clock that was fast":         {age: -time.Hour, holder: "corral-0", next: "corral-0", want: status.Trouble, looks: 1},
-		"given up":                         {age: 2 * time.Second, want: status.Trouble, looks: 1},
-		"given up, and taken":              {age: 2 * time.Second, renewed: time.Second, next: "corral-1", want: status.Well, looks: 1},
-		"lost, and taken":                  {age: 16 * time.Second, renewed: 16 * time.Second, holder: "corral-0", next: "corral-1", want: status.Well, looks: 1},
-		"lost, and deleted":                {age: time.Minute, holder: "corral-0", gone: true, want: status.Trouble, looks: 1},
-		"lost, and there was no time left": {age: time.Minute, holder: "corral-0", err: context.DeadlineExceeded, want: status.Unknown, looks: 1},
+		"lately":                           {age: 2 * time.Second, holder: "corral-0", want: explain.Well},
+		"not for long":                     {age: 12 * time.Second, holder: "corral-0", next: "corral-0", want: explain.Trouble, looks: 1},
+		"for an hour":                      {age: time.Hour, holder: "corral-0", next: "corral-0", want: explain.Trouble, looks: 1},
+		"by a clock that is slow":          {age: time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: explain.Well, looks: 1},
+		"by a clock that is fast":          {age: -time.Hour, renewed: 4 * time.Second, holder: "corral-0", next: "corral-0", want: explain.Well, looks: 1},
+		"by a clock that was fast":         {age: -time.Hour, holder: "corral-0", next: "corral-0", want: explain.Trouble, looks: 1},
+		"given up":                         {age: 2 * time.Second, want: explain.Trouble, looks: 1},
+		"given up, and taken":              {age: 2 * time.Second, renewed: time.Second, next: "corral-1", want: explain.Well, looks: 1},
+		"lost, and taken":                  {age: 16 * time.Second, renewed: 16 * time.Second, holder: "corral-0", next: "corral-1", want: explain.Well, looks: 1},
+		"lost, and deleted":                {age: time.Minute, holder: "corral-0", gone: true, want: explain.Trouble, looks: 1},
+		"lost, and there was no time left": {age: time.Minute, holder: "corral-0", err: context.DeadlineExceeded, want: explain.Unknown, looks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := wellKept()
@@ -198,7 +198,7 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 				return errors.Join(tc.err, change(t.Context(), lease))
 			}
 			g := &statusReader{client: c, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: wait}
-			page := status.Look(g.read(t.Context()))
+			page := explain.Look(g.read(t.Context()))
 			if page.Verdict != tc.want || looks != tc.looks {
 				t.Errorf("looked again %d times:\n%s", looks, page.Text())
 			}
@@ -297,8 +297,8 @@ func TestStatusRefusesWhatItCanNotShow(t *testing.T) {
 }
 
 func TestTheVerdictIsTheExitCode(t *testing.T) {
-	for verdict, want := range map[status.Verdict]int{status.Well: exitOK, status.Trouble: exitError, status.Unknown: exitChanged} {
-		if got := exitCode(verdictError(&status.Page{Verdict: verdict})); got != want {
+	for verdict, want := range map[explain.Verdict]int{explain.Well: exitOK, explain.Trouble: exitError, explain.Unknown: exitChanged} {
+		if got := exitCode(verdictError(&explain.Page{Verdict: verdict})); got != want {
 			t.Errorf("%s: %d, want %d", verdict, got, want)
 		}
 	}
@@ -326,7 +326,7 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
 	trouble := statusOf("", nil, objects...)
 	for name, tc := range map[string]struct {
-		page, former *status.Page
+		page, former *explain.Page
 		isTerminal   bool
 		want         string
 	}{
@@ -353,7 +353,7 @@ func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	unknown := statusOf("", nil, wellKept()[1:]...)
 	ctx, cancel := context.WithCancel(t.Context())
 	looks := 0
-	look := func(context.Context) status.Page {
+	look := func(context.Context) explain.Page {
 		if looks++; looks == 3 {
 			cancel()
 		}
@@ -376,8 +376,8 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
 	trouble, away := statusOf("", nil, objects...), statusOf("", func(any, string) bool { return true }, objects...)
 	ctx, cancel := context.WithCancel(t.Context())
-	looks := []status.Page{trouble, away, away, trouble, trouble}
-	look := func(context.Context) (page status.Page) {
+	looks := []explain.Page{trouble, away, away, trouble, trouble}
+	look := func(context.Context) (page explain.Page) {
 		page, looks = looks[0], looks[1:]
 		if len(looks) == 0 {
 			cancel()
@@ -400,7 +400,7 @@ func TestWhatKeepsAllFromBeingReadIsSaidOnce(t *testing.T) {
 		g.cannot(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))
 	}
 	const missing = "the cluster has no such kind: Corral's CRDs aren't installed"
-	want := []status.Unseen{{What: "runners", Why: "connection refused"}, {What: "runners", Why: missing}, {What: "runnerpools", Why: "connection refused"}, {What: "runnerpools", Why: missing}}
+	want := []explain.Unseen{{What: "runners", Why: "connection refused"}, {What: "runners", Why: missing}, {What: "runnerpools", Why: "connection refused"}, {What: "runnerpools", Why: missing}}
 	if !slices.Equal(g.unseen, want) {
 		t.Errorf("got %+v", g.unseen)
 	}

@@ -69,7 +69,10 @@ func sameMistake(a, b problem) bool {
 	if a.File != b.File || a.Line != b.Line || a.Column != b.Column {
 		return false
 	}
-	return a.Message == b.Message && (a.Line > 0 || a.Path == b.Path) || a.rule != "" && a.rule == b.rule && a.Line > 0
+	if a.Line > 0 {
+		a.Path, b.Path = "", ""
+	}
+	return a.Diagnostic == b.Diagnostic || a.rule != "" && a.rule == b.rule && a.Line > 0
 }
 
 // withObjects returns the first of problems that are one mistake, with the objects that it hits if they are several.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,29 +24,22 @@ var ofConnection = []string{
 	v1alpha1.PermissionMissingReason, v1alpha1.ScopeNotFoundReason,
 }
 
-// causes say what to do, by the cause that keeps a runner from starting, or that ended it, in the order in which they are told.
-var causes = []struct {
-	cause  v1alpha1.RunnerCause
-	remedy string
-}{
-	{v1alpha1.CauseUnschedulable, "Let a node take its pod: look at the template's requests, node selector and tolerations, and at the nodes' room."},
-	{v1alpha1.CauseQuota, "Raise the namespace's ResourceQuota, or lower spec.scale.max."},
-	{v1alpha1.CauseRefused, "Correct spec.template, or what refuses its pod."},
-	{v1alpha1.CauseImagePull, "Correct the image's name, or let the nodes pull it."},
-	{v1alpha1.CauseConfig, "Create what the container needs, such as a ConfigMap or a Secret."},
-	{v1alpha1.CauseCrash, "Look at the log of the container that the message names, or else of the runner's: it ends before the runner has a job. Set spec.failedPodTTL: 10m in the pool to keep the pod of the last failed runner for ten minutes."},
-	{v1alpha1.CauseOutdated, "Update the image: GitHub refuses the version of the runner in it."},
-	{v1alpha1.CauseNeverConnected, "Let the runner reach GitHub: its container runs, and GitHub doesn't see it."},
-	{v1alpha1.CauseGitHub, "Fix the GitHubConnection, or wait for GitHub: it registers no runners."},
-	{v1alpha1.CauseCache, "Look at spec.cache: its claims' storage class, zones and quota, and maxClaims."},
-	{v1alpha1.CauseSlow, "Look at the events of its pod: it takes too long, and the cause isn't known."},
+// startCauses are what keeps runners from starting, or ended them, in the order in which they are reported.
+var startCauses = []v1alpha1.RunnerCause{
+	v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig, v1alpha1.CauseCrash,
+	v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
+}
+
+// isConnections reports whether a pool's reason may be that its connection isn't ready.
+func isConnections(reason string) bool {
+	return reason == v1alpha1.GitHubUnavailableReason || slices.Contains(ofConnection, reason)
 }
 
 // changes say what would change the answer.
 func (f *PoolFacts) changes() []string {
 	var all []string
 	if f.observes() {
-		all = append(all, "Set spec.mode to Active: then it acts on what it decides. It never goes back to Observe.")
+		all = append(all, catalog.ModeObserve.Remedy)
 	}
 	_, starting := f.starting()
 	all = slices.Concat(all, f.blockers(), f.ofDemand(), f.bounds(numbers...), starting, f.ofUpdate())
@@ -71,8 +65,7 @@ func (f *PoolFacts) jobsWanted() string {
 	if f.isREST() {
 		which = "those that its sources know of,"
 	}
-	return fmt.Sprintf("Jobs create runners: %s whose runs-on are all among %s, of repositories that may use the runner group %q.",
-		which, strings.Join(f.labels(), ", "), f.Pool.Spec.GetRunnerGroup())
+	return catalog.JobsWanted.Advice(which, strings.Join(f.labels(), ", "), strconv.Quote(f.Pool.Spec.GetRunnerGroup()))
 }
 
 // labels are those that its runners offer to jobs. Without a scale set, they include the labels that GitHub adds to any
@@ -94,7 +87,7 @@ func (f *PoolFacts) blockers() []string {
 	if s.Policy != nil && !s.Policy.Allowed {
 		for i, d := range s.Policy.Denials {
 			if i == maxRemedied {
-				all = append(all, "Change what the other findings under Template name, too.")
+				all = append(all, catalog.MoreFindings.Remedy)
 				break
 			}
 			all = append(all, denialText(d))
@@ -185,11 +178,8 @@ func (f *PoolFacts) fixConnection(c *Condition) string {
 
 // denialText says what to change of a template.
 func denialText(d v1alpha1.PolicyFinding) string {
-	what := "Change spec.template"
-	if d.Path != "" {
-		what += "." + d.Path
-	}
-	return fmt.Sprintf("%s: %s. It is denied by %s.", what, strings.TrimSuffix(cmp.Or(d.Remediation, d.Message), "."), d.Rule)
+	field := strings.TrimSuffix("spec.template."+d.Path, ".")
+	return catalog.TemplateDenied.Advice(field, strings.TrimRight(cmp.Or(d.Remediation, d.Message), "."), d.Rule)
 }
 
 // MaxRemedy says what to do about a pool that is full.
@@ -220,18 +210,17 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 
 // raise says which max to raise.
 func (f *PoolFacts) raise(wanted int64) []string {
-	asks := fmt.Sprintf("jobs and idle runners together ask for %d", wanted)
 	switch by, scale := f.decider("max"), &f.Pool.Spec.Scale; {
 	case by != "":
-		text := fmt.Sprintf("Raise max of the schedule %s, now %s, or wait: %s.", by, wording.Max(f.declared().Max), asks)
+		text := catalog.MaxScheduled.Advice(by, wording.Max(f.declared().Max), wanted)
 		if next := f.Pool.Status.Schedule.Next; next != nil && next.After(f.Now) {
 			text += fmt.Sprintf(" The numbers change at %s.", stamp(next.Time))
 		}
 		return []string{text}
 	case scale.Max != nil && *scale.Max == 0:
-		return []string{"Raise spec.scale.max: it is 0, and no job runs."}
+		return []string{catalog.MaxZero.Remedy}
 	case scale.Max != nil:
-		return []string{fmt.Sprintf("Raise spec.scale.max, now %d, or wait: %s.", *scale.Max, asks)}
+		return []string{catalog.MaxDeclared.Advice(*scale.Max, wanted)}
 	}
 	return nil
 }
@@ -260,17 +249,17 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, w
 
 // starting counts the runners that don't start, and says why not, by cause.
 func (f *PoolFacts) starting() (stuck int, all []string) {
-	for _, c := range causes {
+	for _, cause := range startCauses {
 		n, says, remedy := 0, "", ""
 		for i := range f.Runners {
-			if r := &f.Runners[i]; r.Cause == c.cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
+			if r := &f.Runners[i]; r.Cause == cause && (r.State == v1alpha1.RunnerPending || r.State == v1alpha1.RunnerFailed) {
 				n++
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if stuck += n; n > 0 && (c.cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
-			if !strings.HasPrefix(says, string(c.cause)) {
-				says = with(string(c.cause), says)
+		if stuck += n; n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
+			if !strings.HasPrefix(says, string(cause)) {
+				says = with(string(cause), says)
 			}
 			all = append(all, fmt.Sprintf("%s (%s): %s", dontStart(n), says, remedy))
 		}
@@ -292,11 +281,11 @@ func (f *PoolFacts) ofUpdate() []string {
 	case u == nil:
 		return nil
 	case u.Phase == v1alpha1.UpdateHeld && f.Pool.Spec.Update.Paused:
-		return []string{"Set spec.update.paused to false: then the update goes on."}
+		return []string{catalog.UpdatePausedBySpec.Remedy}
 	case u.Phase == v1alpha1.UpdateHeld:
-		return []string{"The update goes on when nothing holds it: " + u.Reason}
+		return []string{catalog.UpdateHeldMeanwhile.Advice(u.Reason)}
 	case u.Phase == v1alpha1.UpdateRolledBack:
-		return []string{"Change spec.template, or give the pool's annotation corral.dev/retry another value: runners of " + u.To + " failed, and " + u.From + " is in force again."}
+		return []string{catalog.UpdateWasRolledBack.Advice(u.To, u.From)}
 	}
 	return nil
 }

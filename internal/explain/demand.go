@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -163,30 +164,15 @@ func (d *Demand) receivesBy() string {
 	return "It receives events by the webhook of " + connections + "."
 }
 
-func (a *PoolNumbers) demand(p *page) {
-	d := a.Demand
-	if d == nil {
-		return
-	}
-	p.section("Demand")
-	if len(d.Sources) == 0 {
-		p.line(2, "spec.demand has no source: only min and idle set the number of runners.")
-	}
+// severalCount reports whether several sources count jobs.
+func (d *Demand) severalCount() bool {
+	n := 0
 	for _, s := range d.Sources {
-		p.line(2, "%s: %s", s.title(), s.text())
-		if s.Reason != "" {
-			p.line(6, "%s", s.Reason)
+		if s.Jobs != nil {
+			n++
 		}
 	}
-	if d.busy > 0 {
-		p.line(2, "The busy runners count as jobs: %d.", d.busy)
-	}
-	if of := slices.DeleteFunc(slices.Clone(d.Sources), func(s Source) bool { return s.Jobs == nil }); len(of) > 1 {
-		p.line(2, "The largest number of jobs counts.")
-	}
-	if text := d.receivesBy(); text != "" {
-		p.line(2, "%s", text)
-	}
+	return n > 1
 }
 
 // title names a source and its kind.
@@ -239,44 +225,18 @@ func (f *PoolFacts) ofDemand() []string {
 	}
 	var all []string
 	if len(d.Sources) == 0 {
-		all = append(all, "Set spec.demand.webhook or spec.demand.metrics: without a source, jobs create no runners.")
+		all = append(all, catalog.DemandMissing.Remedy)
 	}
 	if f.lacksWebhook() {
-		all = append(all, addWebhook(f.Pool.Namespace))
+		all = append(all, catalog.WebhookMissing.Advice(f.Pool.Namespace))
 	}
 	if d.allRefuse {
-		all = append(all, EventsRefusedRemedy)
+		all = append(all, catalog.EventsRefused.Remedy)
 	}
 	for _, s := range d.Sources {
 		if s.Stale {
-			all = append(all, fmt.Sprintf("Fix %s: until it gives a signal, its last number counts.", s.title()))
+			all = append(all, catalog.SourceStale.Advice(s.title()))
 		}
 	}
 	return all
-}
-
-// EventsRefusedRemedy says how events come to be taken that have a wrong signature.
-const EventsRefusedRemedy = "Give GitHub's webhook and the Secret of spec.webhook the same secret. Where GitHub's Recent Deliveries show no 401, somebody else sends these events."
-
-// addWebhook says how a pool comes to receive events.
-func addWebhook(namespace string) string {
-	return fmt.Sprintf("Set spec.webhook of a GitHubConnection of its GitHub in namespace %s, and add a webhook on GitHub that points there.", namespace)
-}
-
-// observed says what a pool that only observes would do.
-func (a *PoolAnswer) observed(p *page) {
-	if a.Mode != v1alpha1.Observe || a.Past {
-		return
-	}
-	p.section("Observe")
-	p.line(2, "It decides but doesn't act: it starts and ends no runners, and accepts no jobs.")
-	o := a.Observation
-	if o == nil {
-		p.line(2, "It was not compared with GitHub yet.")
-		return
-	}
-	if o.Actual != nil && o.Busy != nil {
-		p.line(2, "GitHub has %s with its labels, %d of them busy, whoever created them.", wording.Count(*o.Actual, "runner"), *o.Busy)
-	}
-	p.line(2, "Difference: %s.", o.Difference)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // JobState is the state of a job by the events that a pool received.
@@ -61,10 +63,10 @@ func (c *Candidate) loses() bool {
 }
 
 // eventLines say what the pool knows of the job by events.
-func (c *Candidate) eventLines(p *page, repository string) []string {
+func (c *Candidate) eventLines(now time.Time, repository string) []string {
 	e := c.Events
 	switch {
-	case e == nil && c.sources == nil:
+	case c.isOut(), e == nil && c.sources == nil:
 		return nil
 	case e == nil:
 		return []string{"it counts no events: the number of its runners follows " + strings.Join(c.sources, ", ")}
@@ -82,14 +84,14 @@ func (c *Candidate) eventLines(p *page, repository string) []string {
 	case e.Winner != "":
 		lines = append(lines, fmt.Sprintf("such a job counts at %s: %s", e.Winner, e.Why))
 	}
-	if text := e.account(p, c.Observes); text != "" {
+	if text := e.account(now, c.Observes); text != "" {
 		lines = append(lines, text)
 	}
 	return lines
 }
 
 // account says what the pool knows of the job, and until when the job counts; "" if that isn't known.
-func (e *JobEvents) account(p *page, observes bool) string {
+func (e *JobEvents) account(now time.Time, observes bool) string {
 	switch e.State {
 	case JobUnknown:
 		return fmt.Sprintf("it doesn't know the job: it received no event of it, the job counts at another pool, or the last event is older than %s", length(e.HoldFor.Duration))
@@ -97,8 +99,8 @@ func (e *JobEvents) account(p *page, observes bool) string {
 		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
 	case JobQueued:
 		text := "it knows the job, which counts "
-		if e.Until != nil && e.Until.After(p.now) {
-			text += fmt.Sprintf("at least until %s", p.when(e.Until.Time))
+		if e.Until != nil && e.Until.After(now) {
+			text += fmt.Sprintf("at least until %s", when(now, e.Until))
 		} else {
 			text += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
 		}
@@ -134,9 +136,9 @@ func (c *Candidate) eventChanges(namespace string) []string {
 	case e == nil || e.Excluded || c.loses():
 		return nil
 	case !e.receives():
-		return []string{addWebhook(namespace)}
+		return []string{catalog.WebhookMissing.Advice(namespace)}
 	case e.State == JobUnknown:
-		return []string{fmt.Sprintf("If the job is queued, look at the recent deliveries of GitHub's webhook for GitHubConnection %s.", strings.Join(e.Webhooks, ", "))}
+		return []string{catalog.DeliveriesMissing.Advice(strings.Join(e.Webhooks, ", "))}
 	}
 	return nil
 }

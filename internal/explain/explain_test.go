@@ -5,7 +5,6 @@ package explain
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +16,10 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// compare compares a text with the file of the case that a test runs.
+// compare compares a text with the file of the case that a test runs, in the archive of all answers.
 func compare(t *testing.T, text string) {
 	t.Helper()
-	path := filepath.Join("testdata", strings.ReplaceAll(strings.Join(strings.Split(t.Name(), "/")[1:], "/"), "_", "-")+".txt")
-	golden.Compare(t, path, text)
+	golden.CompareIn(t, "testdata/answers.txtar", strings.ReplaceAll(strings.Join(strings.Split(t.Name(), "/")[1:], "/"), "_", "-")+".txt", text)
 }
 
 // ago is a time before noon.

@@ -58,24 +58,21 @@ func Gone(f GoneFacts) GoneAnswer {
 }
 
 // Text writes the answer for people.
-func (a GoneAnswer) Text() string {
-	p := &page{now: a.now}
+func (a GoneAnswer) Text() string { return answerText("gone", a.now, &a) }
+
+// leaving says what becomes of the runners.
+func (a *GoneAnswer) leaving() string {
 	working := 0
 	for _, r := range a.Runners {
 		if r.State == v1alpha1.RunnerBusy {
 			working++
 		}
 	}
-	if a.Deleted != nil {
-		p.line(0, "RunnerPool %s is gone: %s", a.Pool, wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working))
-	} else {
-		namespace, name, _ := strings.Cut(a.Pool, "/")
-		p.line(0, "RunnerPool %s is gone, and its deletion hasn't reached its runners. If that stays so: kubectl delete runners.corral.dev -n %s -l %s=%s", a.Pool, namespace, v1alpha1.PoolLabel, name)
-	}
-	p.section("Runners")
-	for _, r := range a.Runners {
-		p.line(2, "%s", fmt.Sprintf("%s is %s; job: %s", r.Name, r.State, jobText(p, r.Job)))
-	}
-	p.list("Not known", a.Unknown)
-	return p.String()
+	return wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working)
+}
+
+// selector selects its runners, as an argument of kubectl.
+func (a *GoneAnswer) selector() string {
+	namespace, name, _ := strings.Cut(a.Pool, "/")
+	return fmt.Sprintf("-n %s -l %s=%s", namespace, v1alpha1.PoolLabel, name)
 }

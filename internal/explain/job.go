@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -455,62 +453,4 @@ func (a *JobAnswer) beyond() []string {
 }
 
 // Text writes the answer for people.
-func (a JobAnswer) Text() string {
-	p := &page{now: a.now}
-	p.line(0, "%s", strings.ToUpper(a.title[:1])+a.title[1:])
-	p.gap()
-	p.line(0, "%s", a.Summary)
-	if len(a.Found) > 0 {
-		p.section("Jobs of this run that runners have or had")
-		for _, j := range a.Found {
-			p.line(2, "- %s of RunnerPool %s: %s", j.Runner, j.Pool, jobText(p, &j.Job))
-		}
-	}
-	if len(a.Pools) > 0 {
-		p.section("Pools that may serve " + a.Repository)
-		for _, c := range a.Pools {
-			c.text(p, a.Repository)
-		}
-	}
-	switch {
-	case a.Others == 1:
-		p.line(2, "1 other pool serves another account.")
-	case a.Others > 1:
-		p.line(2, "%d other pools serve other accounts.", a.Others)
-	}
-	p.list("Only GitHub knows", a.Beyond)
-	p.list("Not known", a.Unknown)
-	return p.String()
-}
-
-func (c *Candidate) text(p *page, repository string) {
-	ready := "not looked at yet"
-	switch {
-	case c.Ready == nil:
-	case c.Ready.Status == metav1.ConditionTrue:
-		ready = "ready"
-	default:
-		ready = "not ready"
-	}
-	maybe := ""
-	if !c.Certain {
-		maybe = ", if the repository belongs to it"
-	}
-	kind := ""
-	if c.isREST() {
-		kind = "; without a scale set"
-	}
-	p.line(2, "- %s (%s%s; labels %s; runner group %s%s): %s", c.Pool, c.Serves, maybe, strings.Join(c.Labels, ", "), c.RunnerGroup, kind, ready)
-	if c.Matches != nil && *c.Matches {
-		p.line(6, "offers all that the job asks for")
-	}
-	p.line(6, "%s", c.Situation)
-	if !c.isOut() {
-		for _, line := range c.eventLines(p, repository) {
-			p.line(6, "%s", line)
-		}
-	}
-	for _, change := range c.Changes {
-		p.line(6, "* %s", change)
-	}
-}
+func (a JobAnswer) Text() string { return answerText("job", a.now, &a) }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -81,7 +82,7 @@ type PoolNumbers struct {
 	Demand *Demand `json:"demand,omitempty"`
 	// Schedule has the numbers of spec.scale after schedules; absent without schedules.
 	Schedule *Schedule `json:"schedule,omitempty"`
-	// Observed is what a pool with the mode Observe would do.
+	// Observation is what a pool with the mode Observe would do.
 	Observation *v1alpha1.Observation `json:"observation,omitempty"`
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
@@ -266,77 +267,24 @@ func (f *PoolFacts) heldIntake() []Held {
 }
 
 // Text writes the answer for people.
-func (a PoolAnswer) Text() string {
-	p := &page{now: a.now}
-	a.title(p)
-	a.numbers(p)
-	a.observed(p)
-	a.demand(p)
-	a.schedule(p)
-	a.limits(p)
-	a.template(p)
-	a.version(p)
-	a.update(p)
-	a.holds(p)
-	a.failures(p)
-	p.list("What would change this", a.Changes)
-	a.policies(p)
-	a.decision(p)
-	if len(a.Recent) > 1 {
-		p.section("Recent")
-		for _, e := range a.Recent {
-			p.line(2, "%s", e.text())
-		}
-	}
-	p.list("Not known", a.Unknown)
-	return p.String()
-}
+func (a PoolAnswer) Text() string { return answerText("pool", a.now, &a) }
 
-func (a *PoolAnswer) title(p *page) {
-	switch {
-	case a.Past:
-		p.line(0, "RunnerPool %s at %s", a.Pool, p.when(a.Time.Time))
-	case a.Ready == nil:
-		p.line(0, "RunnerPool %s: the controller has not looked at it yet", a.Pool)
-	case a.Ready.Status == metav1.ConditionTrue && a.closed:
-		p.line(0, "RunnerPool %s was ready when it was last looked at; it accepts no jobs now", a.Pool)
-	case a.Ready.Status == metav1.ConditionTrue:
-		p.line(0, "RunnerPool %s is ready: %s", a.Pool, a.Ready.Message)
-	default:
-		p.line(0, "RunnerPool %s is not ready since %s", a.Pool, p.when(a.Ready.Since.Time))
-		p.line(0, "%s", a.Ready.text())
-	}
-	if a.Behind && a.Ready != nil {
-		p.line(0, "Its spec changed since: the controller has not looked at it as it is now.")
-	}
-}
-
-func (a *PoolAnswer) numbers(p *page) {
-	d := a.Decision
-	p.gap()
-	has := "It has"
+// numbers says how many jobs and runners there are.
+func (a *PoolAnswer) numbers() string {
+	has, runners := "It has", RunnersText(a.Runners)
 	if a.Past {
 		has = "It had"
 	}
-	switch {
-	case a.Jobs == nil:
-		p.line(0, "%s %s; how many jobs isn't known.", has, RunnersText(a.Runners))
+	if a.Jobs == nil {
+		return fmt.Sprintf("%s %s; how many jobs isn't known.", has, runners)
+	}
+	switch jobs := wording.Count(*a.Jobs, "job"); {
 	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
-		p.line(0, "It knows of %s, and starts no runners: it only observes.", wording.Count(*a.Jobs, "job"))
+		return fmt.Sprintf("It knows of %s, and starts no runners: it only observes.", jobs)
 	case a.closed:
-		p.line(0, "It had %s when GitHub last told, and has %s.", wording.Count(*a.Jobs, "job"), RunnersText(a.Runners))
+		return fmt.Sprintf("It had %s when GitHub last told, and has %s.", jobs, runners)
 	default:
-		p.line(0, "%s %s and %s.", has, wording.Count(*a.Jobs, "job"), RunnersText(a.Runners))
-	}
-	if d == nil {
-		why := undecided(a.Template)
-		p.line(0, "%s: it starts no runners and accepts no jobs.", strings.ToUpper(why[:1])+why[1:])
-		return
-	}
-	p.line(0, "%s", a.target())
-	p.line(0, "Why: %s", briefReason(d))
-	if a.since != nil {
-		p.line(0, "Several decisions within a minute, from %s on; this is the last.", stamp(a.since.Time))
+		return fmt.Sprintf("%s %s and %s.", has, jobs, runners)
 	}
 }
 
@@ -395,24 +343,9 @@ func briefReason(d *v1alpha1.Decision) string {
 	return before
 }
 
-func (a *PoolNumbers) limits(p *page) {
-	if len(a.Limits) == 0 {
-		return
-	}
-	p.section("Limits")
-	for _, l := range a.Limits {
-		p.line(2, "%-4s  %s%s", l.Field, wording.Max(l.Decided), l.origin())
-		for _, b := range l.Rules {
-			p.line(8, "%s by %s", wording.Max(b.Value), b.Rule.Says(b.Reason))
-		}
-		switch {
-		case l.Added:
-			p.line(8, "by spec.scale.idlePercentOfBusy or idleTimeout, or a boost, within max")
-		case l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0:
-			p.line(8, "limited by max, or declared after the last decision")
-		}
-	}
-	a.terms(p)
+// differs reports whether a limit is not as declared, although no rule changed it.
+func (l *Limit) differs() bool {
+	return l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0
 }
 
 // origin says where a limit comes from, if its declared number is known.
@@ -438,164 +371,55 @@ func (l *Limit) origin() string {
 	return "; declared is " + wording.Max(*l.Declared)
 }
 
-// terms write how long the limits hold, and what else goes with them.
-func (a *PoolNumbers) terms(p *page) {
-	d := a.Decision.Limits
-	if d.AssignedJobs == v1alpha1.AssignedJobsWait {
-		p.line(2, "Jobs accepted above the max wait (assignedJobs: Wait): %d do.", a.Decision.JobsHeld)
-	}
-	if d.Shared {
-		p.line(2, "Rules read what other pools were granted: they may change when others grow or shrink.")
-	}
-	if d.Until != nil {
-		p.line(2, "They are decided again by %s.", p.when(d.Until.Time))
-	}
-	for _, c := range d.Conflicts {
-		p.line(2, "Without effect: %s", c)
-	}
+// verdict is a finding of a policy about a template.
+type verdict struct {
+	Kind string
+	v1alpha1.PolicyFinding
 }
 
-func (a *PoolAnswer) version(p *page) {
-	v := a.RunnerVersion
-	if v == nil {
-		return
+func verdicts(v *v1alpha1.TemplateVerdict) (all []verdict) {
+	for _, f := range v.Denials {
+		all = append(all, verdict{"denied", f})
 	}
-	p.section("Runner version")
-	switch {
-	case v.UpdateBy != nil:
-		p.line(2, "%s: GitHub may refuse it from %s on. %s is the latest.", v.Version, p.when(v.UpdateBy.Time), v.Latest)
-	case v.Latest != "":
-		p.line(2, "%s is the latest.", v.Version)
-	default:
-		p.line(2, "%s; which is the latest isn't known: the connection doesn't reach the releases.", v.Version)
+	for _, f := range v.Warnings {
+		all = append(all, verdict{"warning", f})
 	}
+	return all
 }
 
-func (a *PoolAnswer) update(p *page) {
-	u := a.Update
-	if u == nil {
-		return
+// kept is the pod that is kept; nil for none.
+func (a *PoolAnswer) kept() *types.NamespacedName {
+	namespace, name, ok := strings.Cut(a.Kept, "/")
+	if !ok {
+		return nil
 	}
-	p.section("Update")
-	if a.isUpdated && u.Phase == v1alpha1.UpdateRolling {
-		p.line(2, "Updated %s", u.Way(""))
-	} else {
-		p.line(2, "%s since %s, %s", u.Phase, p.when(u.Since.Time), u.Way(""))
-	}
-	if u.Reason != "" {
-		p.line(2, "%s", u.Reason)
-	}
+	return &types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-func (a *PoolAnswer) template(p *page) {
-	v := a.Template
-	if v == nil {
-		return
+// mode says what the policy is asked for.
+func (p *Policy) mode() string {
+	mode := "enforced"
+	if p.Mode == v1alpha1.PolicyAudit {
+		mode = "audit only"
 	}
-	p.section("Template")
-	if v.Allowed {
-		p.line(2, "Policies allow revision %s.", v.Revision)
-	} else {
-		p.line(2, "Policies deny revision %s: none of its pods is created.", v.Revision)
+	if len(p.Decisions) > 0 {
+		mode += ", on " + strings.Join(p.Decisions, ", ")
 	}
-	write := func(kind string, findings []v1alpha1.PolicyFinding) {
-		for _, f := range findings {
-			path := ""
-			if f.Path != "" {
-				path = "spec.template." + f.Path + ": "
-			}
-			p.line(2, "%s: %s%s", kind, path, f.Message)
-			p.line(6, "by %s", f.Rule)
-			if f.Remediation != "" {
-				p.line(6, "fix: %s", f.Remediation)
-			}
-		}
-	}
-	write("denied", v.Denials)
-	write("warning", v.Warnings)
+	return mode
 }
 
-func (a *PoolAnswer) holds(p *page) {
-	if len(a.Held) == 0 {
-		return
+// state says whether the policy can be asked about a pool.
+func (p *Policy) state(now time.Time, a *PoolAnswer) string {
+	isOfPool := func(c v1alpha1.Cause) bool { return c.Parameter("policy") == p.Policy }
+	switch r := p.Ready; {
+	case r == nil:
+		return "not looked at yet"
+	case r.Status != metav1.ConditionTrue:
+		return fmt.Sprintf("not ready since %s: %s", when(now, r.Since), r.text())
+	case a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, isOfPool): // and is well elsewhere
+		return "ready, but not for this pool: see above"
 	}
-	p.section("Held")
-	for _, h := range a.Held {
-		since := ""
-		if h.Since != nil {
-			since = ", since " + p.when(h.Since.Time)
-		}
-		p.line(2, "- %s%s: %s", h.What, since, h.Reason)
-	}
-}
-
-func (a *PoolAnswer) failures(p *page) {
-	if len(a.Failures) == 0 {
-		return
-	}
-	p.section("Last failures")
-	for i := range a.Failures {
-		f := &a.Failures[i]
-		p.line(2, "- %s, %s", p.when(f.Time.Time), f)
-	}
-	if namespace, name, ok := strings.Cut(a.Kept, "/"); ok {
-		p.line(2, "The pod of %s is kept: kubectl logs -n %s %s --all-containers", name, namespace, name)
-	}
-}
-
-func (a *PoolAnswer) policies(p *page) {
-	if len(a.Policies) == 0 {
-		return
-	}
-	p.section("Policies that apply")
-	for _, pol := range a.Policies {
-		mode := "enforced"
-		if pol.Mode == v1alpha1.PolicyAudit {
-			mode = "audit only"
-		}
-		if len(pol.Decisions) > 0 {
-			mode += ", on " + strings.Join(pol.Decisions, ", ")
-		}
-		state := "ready"
-		switch r := pol.Ready; {
-		case r == nil:
-			state = "not looked at yet"
-		case r.Status != metav1.ConditionTrue:
-			state = fmt.Sprintf("not ready since %s: %s", p.when(r.Since.Time), r.text())
-		case a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == pol.Policy }): // and is well elsewhere
-			state = "ready, but not for this pool: see above"
-		}
-		p.line(2, "- %s (%s): %s", pol.Policy, mode, state)
-		for _, w := range pol.WouldChange {
-			p.line(6, "would change: %s", w)
-		}
-	}
-}
-
-func (a *PoolNumbers) decision(p *page) {
-	d := a.Decision
-	if d == nil {
-		return
-	}
-	p.section("Decision")
-	p.line(2, "taken %s", p.when(d.Time.Time))
-	if d.ID != "" {
-		p.line(2, "id %s", d.ID)
-	}
-	if d.PolicyDigest != "" {
-		p.line(2, "by policies of digest %s", d.PolicyDigest)
-	}
-	if b := d.Before; b != nil {
-		p.line(2, "before: %s", numbersText(b))
-	}
-}
-
-func numbersText(n *v1alpha1.DecidedNumbers) string {
-	text := fmt.Sprintf("desired %d, announced %s", n.Desired, wording.Max(n.Announced))
-	if n.Max != 0 {
-		text += ", max " + wording.Max(n.Max)
-	}
-	return text
+	return "ready"
 }
 
 // text is an entry of the history in a line.

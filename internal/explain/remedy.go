@@ -5,55 +5,32 @@ package explain
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// kinds whose reasons ask for something else than a pool's.
-const (
-	poolKind       = "RunnerPool"
-	sourceKind     = "PoolSource"
-	connectionKind = "GitHubConnection"
-	scaleSetKind   = "RunnerScaleSet"
-	runnerKind     = "Runner"
-)
-
-var remediesOf = map[string]map[string]string{
-	sourceKind: {
-		v1alpha1.AccessDeniedReason:       "Grant its ServiceAccount the right that the message names, or name an object of its own namespace.",
-		v1alpha1.InvalidSpecReason:        "Correct the source's spec: the message says what can't be.",
-		v1alpha1.SuspendedReason:          "Set spec.suspend to false: then it is read again. What was applied runs on.",
-		v1alpha1.CredentialsMissingReason: "Create the Secret, or the keys in it, that the message names." + catalog.RevisionRunsOn,
-	},
-	connectionKind: {
-		v1alpha1.SuspendedReason:   "Set spec.verification to Active once: its credentials were never verified.",
-		v1alpha1.InvalidSpecReason: "Correct the connection's spec, keys or proxy: the message says what can't be.",
-	},
-	scaleSetKind: {
-		v1alpha1.InvalidSpecReason: "Delete the RunnerScaleSet: somebody made it by hand.",
-	},
-	runnerKind: {
-		v1alpha1.InvalidSpecReason: "Delete the Runner: its pool makes those that it needs.",
-	},
-}
-
 // untilRead is what holds of an object until its fields can be read.
 var untilRead = map[string]string{
-	poolKind:              " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
-	sourceKind:            catalog.RevisionRunsOn,
-	"RunnerPolicy":        catalog.LastHolds,
-	"ClusterRunnerPolicy": catalog.LastHolds,
+	poolKind:          " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
+	sourceKind:        catalog.RevisionRunsOn,
+	policyKind:        catalog.LastHolds,
+	clusterPolicyKind: catalog.LastHolds,
 }
 
 // UnreadRemedy says what to do about an object of a kind with fields that can't be read: nobody acts on any of it.
 func UnreadRemedy(kind string) string {
-	return "Correct the field that the message names." + untilRead[kind]
+	return catalog.FieldUnreadable.Remedy + untilRead[kind]
 }
 
-// WithoutRevision is a remedy for a source that never applied a revision.
-func WithoutRevision(remedy string) string { return strings.TrimSuffix(remedy, catalog.RevisionRunsOn) }
+// firstRemedy is the remedy for a source that never applied a revision, so that none stays in force.
+func firstRemedy(c *Condition) string {
+	row := c.Row()
+	if row.Remedy == "" || c.Reason == v1alpha1.CredentialsMissingReason {
+		row = catalog.Of(c.Reason)
+	}
+	return cmp.Or(row.Remedies[sourceKind], row.Remedy)
+}
 
 // FailingRemedy says what to do about a pool whose runners fail, by the cause of the last failure.
 func FailingRemedy(cause v1alpha1.RunnerCause) string {
@@ -78,9 +55,7 @@ func RemedyFor(kind string, c *Condition) string {
 }
 
 // Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
-func Remedy(kind, reason string) string {
-	return cmp.Or(remediesOf[kind][reason], catalog.Of(reason).Remedy)
-}
+func Remedy(kind, reason string) string { return catalog.RemedyOf(kind, reason) }
 
 // OutageRemedy says what to do about a GitHub that can't be used, by what it answers.
 func OutageRemedy(o *v1alpha1.GitHubOutage) string {
@@ -88,13 +63,13 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 	case o == nil:
 		return catalog.GitHubUnavailable.Remedy
 	case o.Code == 0:
-		return "Let the controller reach GitHub: look at DNS, firewall and proxy. It is tried again."
+		return catalog.GitHubUnreachable.Remedy
 	case o.Code == 401:
 		return catalog.CredentialsRefused.Remedy
 	case o.Code >= 400 && o.Code < 500:
-		return "Wait: GitHub limits the requests of these credentials, and editing the connection doesn't help. If it lasts, give some pools the connection of another App."
+		return catalog.GitHubLimitsRequests.Remedy
 	}
-	return "Wait: GitHub has trouble (https://www.githubstatus.com), and editing the connection doesn't help. It is asked again."
+	return catalog.GitHubHasTrouble.Remedy
 }
 
 // RunnerRemedy says what to do about a runner that its cause keeps from starting, or ended; "" where nothing is to be done. What GitHub
@@ -119,11 +94,4 @@ func RunnerRemedy(r *Runner) string {
 }
 
 // CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.
-func CauseRemedy(cause v1alpha1.RunnerCause) string {
-	for _, c := range causes {
-		if c.cause == cause {
-			return c.remedy
-		}
-	}
-	return ""
-}
+func CauseRemedy(cause v1alpha1.RunnerCause) string { return catalog.Of(string(cause)).Remedy }

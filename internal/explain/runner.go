@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // RunnerFacts is what is known of a runner.
@@ -105,11 +106,10 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Changes = append(a.Changes, remedy)
 	}
 	if a.Exit != nil && a.Exit.Reason == outOfMemory {
-		a.Changes = append(a.Changes, "Give the container more memory in spec.template of the pool, and run the job again.")
+		a.Changes = append(a.Changes, catalog.ContainerOutOfMemory.Remedy)
 	}
 	if a.State == v1alpha1.RunnerBusy {
-		a.Changes = append(a.Changes, fmt.Sprintf("Only a person can end it before its job is over: kubectl annotate runner.corral.dev -n %s %s %s=REASON.",
-			r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
+		a.Changes = append(a.Changes, catalog.RunnerBusy.Advice(r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
 }
@@ -209,83 +209,9 @@ func (r *Runner) startsWith() string {
 }
 
 // Text writes the answer for people.
-func (a RunnerAnswer) Text() string {
-	p := &page{now: a.now}
-	since := ""
-	if a.Since != nil {
-		since = " since " + p.when(a.Since.Time)
-	}
-	p.line(0, "Runner %s of RunnerPool %s is %s%s: %s", a.Runner, a.Pool, a.State, since, a.Reason)
-	p.gap()
-	field := func(name, text string) { p.line(2, "%-10s %s", name, text) }
-	if a.Cause != "" {
-		field("Cause", string(a.Cause))
-	}
-	if a.PoolGone {
-		end := "deleted; the runner ends"
-		if a.State == v1alpha1.RunnerBusy {
-			end += " after its job"
-		}
-		field("Pool", end)
-	}
-	if a.EndingSince != nil {
-		field("Ending", "since "+p.when(a.EndingSince.Time))
-	}
-	field("Waits for", a.WaitsFor)
-	if a.Deadline != nil {
-		then := ""
-		if a.State == v1alpha1.RunnerPending {
-			then = "; then it is replaced"
-		}
-		field("Deadline", p.when(a.Deadline.Time)+then)
-	}
-	if a.Exit != nil {
-		field("Ended with", a.Exit.String())
-		if a.Exit.Actor != "" {
-			field("Ended by", string(a.Exit.Actor))
-		}
-	}
-	field("Revision", a.Revision+revisionText(a.Current))
-	if a.Node != "" {
-		field("Node", a.Node)
-	}
-	field("Job", jobText(p, a.Job))
-	a.text(field)
-	p.list("What would change this", a.Changes)
-	p.list("Not known", a.Unknown)
-	return p.String()
-}
+func (a RunnerAnswer) Text() string { return answerText("runner", a.now, &a) }
 
-// text writes the registration's id and, of a runner without a scale set, its group and labels.
-func (a *RunnerRegistration) text(field func(name, text string)) {
-	if a.RunnerID != 0 {
-		field("On GitHub", fmt.Sprintf("registration %d", a.RunnerID))
-	}
-	if a.REST == nil {
-		return
-	}
-	field("Registers", "by GitHub's REST API, without a scale set")
-	field("Group", a.REST.RunnerGroup)
-	field("Labels", strings.Join(a.REST.Labels, ", "))
-	if a.REST.Persistent {
-		field("Stays", fmt.Sprintf("for job after job; %d done", a.JobsDone))
-	}
-	if len(a.Outdated) > 0 {
-		field("Outdated", fmt.Sprintf("the pool has other %s by now: it is replaced, once its job ends if it has one", strings.Join(a.Outdated, ", ")))
-	}
-}
-
-func revisionText(current *bool) string {
-	switch {
-	case current == nil:
-		return ""
-	case *current:
-		return ", the one in force"
-	}
-	return ", not the one in force"
-}
-
-func jobText(p *page, j *v1alpha1.JobReference) string {
+func jobText(now time.Time, j *v1alpha1.JobReference) string {
 	if j == nil {
 		return "none"
 	}
@@ -303,10 +229,10 @@ func jobText(p *page, j *v1alpha1.JobReference) string {
 		text += fmt.Sprintf(", run %d", j.RunID)
 	}
 	if j.StartedAt != nil {
-		text += ", since " + p.when(j.StartedAt.Time)
+		text += ", since " + when(now, j.StartedAt)
 	}
 	if j.CompletedAt != nil {
-		text += fmt.Sprintf(", %s at %s", j.Result, p.when(j.CompletedAt.Time))
+		text += fmt.Sprintf(", %s at %s", j.Result, when(now, j.CompletedAt))
 	}
 	return text
 }

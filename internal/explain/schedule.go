@@ -107,35 +107,6 @@ func (f *PoolFacts) declared() v1alpha1.Scale {
 	return f.Pool.Spec.Scale.Numbers()
 }
 
-func (a *PoolNumbers) schedule(p *page) {
-	s := a.Schedule
-	if s == nil {
-		return
-	}
-	p.section("Schedule")
-	switch {
-	case !s.Seen:
-		p.line(2, "The controller has not looked at its schedules yet.")
-		return
-	case len(s.Holding) == 0:
-		p.line(2, "None of its %s holds: the numbers are those of spec.scale.", wording.Count(s.Declared, "schedule"))
-	}
-	for _, h := range s.Holding {
-		p.line(2, "%s holds: %s", h.Name, h.text())
-	}
-	if len(s.Holding) > 0 {
-		p.line(2, "So it declares %s; spec.scale has %s.", scaleText(s.Numbers), scaleText(s.Spec))
-	}
-	switch {
-	case s.Next == nil:
-		p.line(2, "No change is in sight.")
-	case s.Next.After(p.now):
-		p.line(2, "Next change: %s.", p.when(s.Next.Time))
-	default:
-		p.line(2, "A change was due at %s: the controller has not looked at it since.", p.when(s.Next.Time))
-	}
-}
-
 // text names the numbers of a schedule that holds.
 func (h *HoldingSchedule) text() string {
 	var parts []string

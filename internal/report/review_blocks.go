@@ -247,10 +247,10 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Path: b.path, Source: b.source}
 		f.Place, _ = b.place()
 		f.Known = keyOf([]string{cmp.Or(b.known, text(b.heading(false))), afterSpec(b.path)})
-		for _, line := range slices.Concat([]string{b.heading(false)}, b.list(), b.lines) {
+		f.Message = text(b.heading(false))
+		for _, line := range slices.Concat(b.list(), b.lines) {
 			f.Message += "\n" + text(line)
 		}
-		f.Message = strings.TrimPrefix(f.Message, "\n")
 		findings = append(findings, f)
 	}
 	return findings

@@ -124,26 +124,26 @@ type Plan struct {
 // Decide computes the plan for a pool.
 func Decide(in Input) Plan {
 	c := countRunners(in.Runners)
-	desired, reason := Desired(in)
-	p := Plan{Desired: desired, Supply: c.supply, Announce: announce(in, c), Reason: reason}
+	wanted := wishOf(in)
+	p := Plan{Desired: wanted.runners, Supply: c.supply, Announce: announce(in, c), Reason: wanted.reason}
 	if !in.Demand.Known {
 		return p
 	}
-	p.Create = creations(in, c, desired)
+	p.Create = creations(in, c, p.Desired)
 	for _, h := range in.Holds {
 		p.Announce = max(min(p.Announce, h.Announce), min(p.Announce, c.busy))
 		p.Create = min(p.Create, h.Create)
 		p.Reason += "; " + h.Reason
 	}
-	p = in.saturate(p)
+	p = in.saturate(p, wanted.bounded)
 	if !in.Demand.Keep {
-		p.Drain, p.LookAgain = drains(in, c, desired)
+		p.Drain, p.LookAgain = drains(in, c, p.Desired)
 	}
 	return p
 }
 
-// saturate says how many jobs wait because no more are accepted. A pool that was full stays so between the end of a job and the start of the next.
-func (in Input) saturate(p Plan) Plan {
+// saturate returns the plan with how many jobs wait because no more are accepted. Bounded is true if its reason names max. A pool that was full stays so between the end of a job and the start of the next.
+func (in Input) saturate(p Plan, bounded bool) Plan {
 	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
 	offered := max(0, in.Offered)
 	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
@@ -154,7 +154,7 @@ func (in Input) saturate(p Plan) Plan {
 	if offered == 0 {
 		return p
 	}
-	if p.Full && !strings.Contains(p.Reason, "max") {
+	if p.Full && !bounded {
 		p.Reason += fmt.Sprintf(": full (max %d)", in.Limits.Max)
 	}
 	p.Reason += fmt.Sprintf("; %d more wait on GitHub", offered)
@@ -163,15 +163,27 @@ func (in Input) saturate(p Plan) Plan {
 
 // Desired is the number of runners that there should be, and what decided it. Until jobs are known it is what there is.
 func Desired(in Input) (int32, string) {
+	w := wishOf(in)
+	return w.runners, w.reason
+}
+
+// wish is a number of runners, what decided it, and whether that is max.
+type wish struct {
+	runners int32
+	reason  string
+	bounded bool
+}
+
+func wishOf(in Input) wish {
 	switch {
 	case !in.Demand.Known:
-		return countRunners(in.Runners).supply, "no count of jobs: runners are neither started nor ended"
-	case in.Pace == nil || in.Suspended || in.Held:
+		return wish{countRunners(in.Runners).supply, "no count of jobs: runners are neither started nor ended", false}
+	case in.Pace == nil || in.Suspended:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():
-		return in.most(), fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max)
+		return wish{in.most(), fmt.Sprintf("%s, bounded by max %d", in.Pace.Reason, in.Limits.Max), true}
 	}
-	return in.Pace.Desired, in.Pace.Reason
+	return wish{in.Pace.Desired, in.Pace.Reason, false}
 }
 
 // counts sorts runners by what they are good for.
@@ -222,13 +234,13 @@ func (in Input) most() int32 {
 }
 
 // unpaced computes how many runners there should be at whatever pace.
-func unpaced(in Input) (int32, string) {
+func unpaced(in Input) wish {
 	l := in.Limits
 	if in.Suspended && in.JobsWait && in.Jobs > l.Max {
-		return l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "draining"), jobs(l.Max), jobs(in.Jobs-l.Max))
+		return wish{l.Max, fmt.Sprintf("%s: serving %s; %s accepted before wait, by policy", cmp.Or(in.SuspendedReason, "draining"), jobs(l.Max), jobs(in.Jobs-l.Max)), false}
 	}
 	if in.Suspended {
-		return in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.SuspendedReason, "draining"), jobs(in.Jobs))
+		return wish{in.Jobs, fmt.Sprintf("%s: serving %s", cmp.Or(in.SuspendedReason, "draining"), jobs(in.Jobs)), false}
 	}
 	if in.Held { // jobs that it has not accepted are no reason to start runners
 		in.Demand = demand.Demand{Reason: "on hold"}
@@ -247,17 +259,18 @@ func unpaced(in Input) (int32, string) {
 		wanted = in.Demand.Total
 		reason = fmt.Sprintf("%s, raised to %d by %s", reason, in.Demand.Total, in.Demand.TotalReason)
 	}
-	if wanted > l.Max {
+	bounded := wanted > l.Max
+	if bounded {
 		wanted = l.Max
 		reason = fmt.Sprintf("%s, bounded by max %d", reason, l.Max)
 	}
 	if in.Jobs > wanted && in.JobsWait {
-		return wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted))
+		return wish{wanted, fmt.Sprintf("%s; %s accepted before wait, by policy", reason, jobs(in.Jobs-wanted)), bounded}
 	}
 	if in.Jobs > wanted {
-		return in.Jobs, fmt.Sprintf("%s accepted before max fell to %d are served", jobs(in.Jobs), l.Max)
+		return wish{in.Jobs, fmt.Sprintf("%s accepted before max fell to %d are served", jobs(in.Jobs), l.Max), true}
 	}
-	return wanted, reason
+	return wish{wanted, reason, bounded}
 }
 
 func because(why string) string {

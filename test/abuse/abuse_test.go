@@ -13,7 +13,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,7 +89,7 @@ type fixture struct {
 	github *githubsim.Running
 	// token is nobody else's: a GitHub may have the address of an earlier one, where an earlier fixture's scale sets are to be deleted still.
 	token string
-	// record of what somebody on call could see; nil until they looked.
+	// record of what is wrong; nil until the first look.
 	record *recorder.Recorder
 	looked bool // enough: it is written
 }
@@ -134,7 +133,7 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look writes down what somebody on call can see of a fault now, that is worth so many Warnings: each answer has the cause.
+// look records what is wrong now, which is worth so many Warnings. Each answer names the cause.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.Helper()
 	s.watch(warnings)
@@ -142,21 +141,21 @@ func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
 }
 
-// watch has written down, when the test ends, what there is to see then and what was told, of which so many are Warnings.
+// watch records, when the test ends, what is wrong then and the Warnings so far, at most so many.
 func (s *fixture) watch(warnings int) {
 	s.Helper()
 	if s.record == nil {
-		s.record = s.recorder(".txt")
+		s.record = s.recorder("")
 		s.record.Open(s.T, w.World)
 		s.Cleanup(s.lookedEnough)
 	}
 	s.record.Warnings += warnings
 }
 
-// checkMessages compares, when the test ends, what was said with all that may be said, of which so many are Warnings: for a fault of which
-// other things are seen each time.
+// checkMessages compares, when the test ends, what went wrong with all that may go wrong, and so many Warnings: for a fault that shows
+// differently each time.
 func (s *fixture) checkMessages(warnings int) {
-	r := s.recorder(".said.txt")
+	r := s.recorder(".said")
 	r.Warnings = warnings
 	s.Cleanup(func() {
 		if !s.Failed() {
@@ -165,9 +164,9 @@ func (s *fixture) checkMessages(warnings int) {
 	})
 }
 
-func (s *fixture) recorder(kind string) *recorder.Recorder {
+func (s *fixture) recorder(suffix string) *recorder.Recorder {
 	return &recorder.Recorder{
-		Namespace: s.namespace, File: filepath.Join("testdata", "faults", strings.ReplaceAll(s.Name(), "/", "-")+kind), LeaseNamespace: world.SystemNamespace,
+		Namespace: s.namespace, Archive: "testdata/faults.txtar", Story: strings.ReplaceAll(s.Name(), "/", "-") + suffix, LeaseNamespace: world.SystemNamespace,
 		Logs: []*world.Controller{process}, Aside: bystander,
 	}
 }

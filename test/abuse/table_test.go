@@ -7,17 +7,20 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/corral-dev/corral/test/golden"
 )
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// elsewhere are stories of test/suite that tell of a row alone. What is seen of each is in testdata/faults there, but of a template that is too
+// elsewhere are stories of test/suite that tell of a row alone. What is wrong in each is in testdata/faults.txtar there, but of a template that is too
 // deep: the API server alone tells of that, by its answer. The stories of pods' ends, and of paces, check values instead.
 var elsewhere = []string{
 	"TestAControllerWhoseClockIsWrong", "TestAControllerWhoseClockJumps", "TestANodeWhoseClockIsWrong", "TestAGitHubWhoseClockIsWrong",
@@ -64,17 +67,18 @@ func TestTheTableOfFaultsIsWhole(t *testing.T) {
 // measured are stories that compare how long others wait: of those there is nothing to see.
 var measured = []string{"TestATenantAtTheMaximumOfEveryBound"}
 
-// What somebody on call sees of each fault is written down.
+// What is wrong in the course of each fault is recorded.
 func TestEachFaultIsLookedAt(t *testing.T) {
+	stories := slices.Collect(maps.Keys(golden.Read(t, "testdata/faults.txtar")))
 	for _, name := range testsIn(t, "*_test.go") {
 		if slices.Contains(measured, name) {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join("testdata", "faults", name+"*"))
-		must(t, err)
-		files = slices.DeleteFunc(files, func(f string) bool { return !strings.ContainsAny(strings.TrimPrefix(filepath.Base(f), name)[:1], ".-") })
-		if len(files) == 0 {
-			t.Errorf("%s has no file in testdata/faults", name)
+		isOfTest := func(story string) bool {
+			return story == name || strings.HasPrefix(story, name+".") || strings.HasPrefix(story, name+"-")
+		}
+		if !slices.ContainsFunc(stories, isOfTest) {
+			t.Errorf("%s has no story in testdata/faults.txtar", name)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 		},
 	}))
 	w.elect(t, "told-lease")
-	night := recorderOf(t, "told", ".txt", w.controller(t, "--post-status", "--cluster-id=here"))
+	night := recorderOf(t, "told", "", w.controller(t, "--post-status", "--cluster-id=here"))
 	night.Open(t, w.World.World)
 	night.Warnings = 2
 

@@ -20,7 +20,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/poolstatus"
-	"github.com/corral-dev/corral/internal/status"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
@@ -129,9 +128,9 @@ func (e *endings) statusSays(t *testing.T, name string, end podEnd, isIt func(v1
 	t.Helper()
 	c := exec.CommandContext(t.Context(), shared.Binary, "status", "--kubeconfig", e.Cluster.Kubeconfig(), "-n", e.namespace, "-o", "json")
 	out, _ := c.Output() // it exits with 1 for what it finds
-	page := status.Page{}
+	page := explain.Page{}
 	must(t, json.Unmarshal(out, &page))
-	if !slices.ContainsFunc(page.Findings, func(f status.Finding) bool {
+	if !slices.ContainsFunc(page.Findings, func(f explain.Finding) bool {
 		return f.Reason == end.health && slices.Contains(f.Objects, "RunnerPool/"+e.namespace+"/"+name) && f.LastFailure != nil && isIt(*f.LastFailure)
 	}) {
 		t.Errorf("corral status does not name %s for %s, by %s:\n%s", name, end.health, end.actor, out)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// Each situation is what somebody may be called for at night. All that they could read then is testdata/oncall/SITUATION.txt.
+// Each situation is one that may page the engineer on call. What is wrong then, by object and code, is SITUATION of testdata/oncall.txtar.
 var situations = []struct {
 	name string
 	// cause is said by each command that is asked why; "" where nothing is wrong.
@@ -69,7 +68,7 @@ func TestOnCall(t *testing.T) {
 	}
 }
 
-// situation is a story whose whole output is written down: a namespace with the connection acme.
+// situation is a story that is recorded: a namespace with the connection acme.
 type situation struct {
 	recorder.Recorder
 	t         *testing.T
@@ -96,7 +95,7 @@ func newSituation(t *testing.T, name string) *situation {
 	w.elect(t, name+"-lease")
 	must(t, w.Connect(t.Context(), name, "acme", name+"-org"))
 	s := &situation{t: t, w: w, namespace: name}
-	s.Recorder = recorder.Recorder{Namespace: name, File: filepath.Join("testdata", "oncall", name+".txt"), LeaseNamespace: name + "-lease"}
+	s.Recorder = recorder.Recorder{Namespace: name, Archive: "testdata/oncall.txtar", Story: name, LeaseNamespace: name + "-lease"}
 	s.Open(t, w.World.World)
 	return s
 }
@@ -231,7 +230,7 @@ func (s *situation) calm(ctx context.Context) error {
 func (s *situation) ends() {
 	s.t.Helper()
 	eventually(s.t, s.calm)
-	s.Tale("the whole story", false)
+	s.Tale("the whole story")
 	s.w.cleanUp(s.t, s.namespace)
 }
 
@@ -472,7 +471,7 @@ func aDeletionWhileBusy(s *situation) {
 	}, "pool/linux")
 	s.cancel(ids)
 	s.w.cleanUp(s.t, s.namespace)
-	s.Tale("the whole story", false)
+	s.Tale("the whole story")
 }
 
 func aSecretThatIsGone(s *situation) {
@@ -497,6 +496,6 @@ func aRestartInABurst(s *situation) {
 	s.begin()
 	s.w.allDone(s.t, ids)
 	s.Look("all jobs are done", s.calm)
-	s.Tale("what was said of it", true)
+	s.Tale("what was said of it")
 	s.w.cleanUp(s.t, s.namespace)
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"flag"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -120,10 +119,10 @@ func (w *story) controller(t *testing.T, args ...string) *world.Controller {
 	return w.Controller(t, slices.Concat(w.flags, args)...)
 }
 
-// recorderOf is of what somebody on call can see of a namespace, for a file of testdata/faults. Its controllers agree on a leader in NAMESPACE-lease.
-func recorderOf(t *testing.T, namespace, kind string, c *world.Controller) *recorder.Recorder {
+// recorderOf records what is wrong in a namespace, for a story of testdata/faults.txtar. Its controllers agree on a leader in NAMESPACE-lease.
+func recorderOf(t *testing.T, namespace, suffix string, c *world.Controller) *recorder.Recorder {
 	return &recorder.Recorder{
-		Namespace: namespace, File: filepath.Join("testdata", "faults", t.Name()+kind), LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
+		Namespace: namespace, Archive: "testdata/faults.txtar", Story: t.Name() + suffix, LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
 		Aside: "bystander",
 	}
 }

@@ -127,7 +127,7 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	}
 	tell()
 	restore() // only now: of a time that is none, an API server with rules takes no status either
-	night := recorderOf(t, "poisoned", ".said.txt", running)
+	night := recorderOf(t, "poisoned", ".said", running)
 	night.LeaseNamespace, night.Warnings = world.SystemNamespace, len(poisons)
 	night.Said(t.Context(), t, w.World.World)
 	w.allDone(t, w.addJobs(t, "bystander-org", "linux", 10, 50*time.Millisecond))
@@ -150,7 +150,7 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	p := newPool("badstatus", "linux", "acme")
 	must(t, w.Client.Create(t.Context(), p))
 	w.elect(t, "badstatus-lease")
-	night := recorderOf(t, "badstatus", ".txt", w.start(t))
+	night := recorderOf(t, "badstatus", "", w.start(t))
 	night.Open(t, w.World.World)
 	ends(t, "badstatus")
 	w.allDone(t, w.addJobs(t, "badstatus-org", "linux", 1, 50*time.Millisecond))
@@ -168,7 +168,7 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		return nil
 	})
 	night.Look("it is written anew", func(context.Context) error { return nil })
-	night.Tale("in the end", true)
+	night.Tale("in the end")
 	night.Close()
 }
 

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -206,7 +205,7 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 	case !typed, ctx.Err() != nil:
 		c.health.giveBack(p)
 	default:
-		if dead := c.health.unanswered(p, strings.TrimPrefix(e.Message, "no answer: ")); dead != nil {
+		if dead := c.health.unanswered(p, e.Message); dead != nil {
 			dead.Doing, dead.Err, dead.Silent = e.Doing, err, true
 			return dead
 		}

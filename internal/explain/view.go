@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/poolstatus"
+)
+
+// view is a snapshot whose objects are found by NAMESPACE/NAME.
+type view struct {
+	*Snapshot
+	connections map[string]*v1alpha1.GitHubConnection
+	pools       map[string]*v1alpha1.RunnerPool
+	sets        map[string]*v1alpha1.RunnerScaleSet
+}
+
+func viewOf(s *Snapshot) view {
+	v := view{Snapshot: s, connections: map[string]*v1alpha1.GitHubConnection{}, pools: map[string]*v1alpha1.RunnerPool{}, sets: map[string]*v1alpha1.RunnerScaleSet{}}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		v.connections[c.Namespace+"/"+c.Name] = c
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		v.pools[nameOf(p)] = p
+	}
+	for i := range s.ScaleSets {
+		set := &s.ScaleSets[i]
+		v.sets[set.Namespace+"/"+set.Name] = set
+	}
+	return v
+}
+
+func nameOf(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Name }
+
+// setOf finds the scale set of a pool; nil if it has none.
+func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
+	if set := v.sets[nameOf(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
+		return set
+	}
+	return nil
+}
+
+// outageOf is the outage of GitHub that a pool's scale set has, or else one of its runners; nil for none.
+func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
+	if set := v.setOf(p); set != nil && set.Status.Outage != nil {
+		return set.Status.Outage
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; r.Status.Outage != nil && r.Namespace == p.Namespace && r.Spec.PoolRef.Name == p.Name {
+			return r.Status.Outage
+		}
+	}
+	return nil
+}
+
+// isLeft reports whether a runner that ends is of a pool that is gone.
+func (v view) isLeft(r *v1alpha1.Runner) bool {
+	pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
+	return !r.DeletionTimestamp.IsZero() && owner != nil && (pool == nil || pool.UID != owner.UID)
+}
+
+// poolOf finds the pool of a scale set; nil if that is gone.
+func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
+	if p := v.pools[set.Namespace+"/"+set.Spec.PoolRef.Name]; p != nil && string(p.UID) == set.Spec.PoolUID {
+		return p
+	}
+	return nil
+}
+
+// poolsBy lists the pools, as NAMESPACE/NAME, by what they belong to.
+func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
+	pools := map[string][]string{}
+	for i := range v.Pools {
+		p := &v.Pools[i]
+		pools[owner(p)] = append(pools[owner(p)], nameOf(p))
+	}
+	return pools
+}
+
+// bindingPolicies lists the policies that are asked about a pool: of the cluster, then of its namespace.
+func (s *Snapshot) bindingPolicies(pool *v1alpha1.RunnerPool) (all []policy.Object) {
+	facts := policy.PoolOf(pool)
+	add := func(p policy.Object) {
+		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
+		if policy.Broken(source, nil).Binds(facts) {
+			all = append(all, p)
+		}
+	}
+	for i := range s.ClusterPolicies {
+		add(&s.ClusterPolicies[i])
+	}
+	for i := range s.Policies {
+		add(&s.Policies[i])
+	}
+	return all
+}
+
+// PoliciesOf returns what is known of the policies that are asked about a pool.
+func (s *Snapshot) PoliciesOf(pool *v1alpha1.RunnerPool) (all []Policy) {
+	for _, p := range s.bindingPolicies(pool) {
+		source, _ := policy.SourceOf(p)
+		status := p.GetPolicyStatus()
+		known := Policy{Policy: source.Ref(), Mode: p.GetRules().GetMode(), Digest: status.Digest, Decisions: status.Decisions, Ready: ConditionOf(p, v1alpha1.ReadyCondition)}
+		if by := p.GetLabels()[v1alpha1.SourceLabel]; by != "" {
+			known.Source = strings.TrimPrefix(p.GetNamespace()+"/"+by, "/")
+		}
+		for _, w := range status.WouldChange {
+			if w.Pool == nameOf(pool) {
+				known.WouldChange = append(known.WouldChange, w.Decision+": "+w.Message)
+			}
+		}
+		all = append(all, known)
+	}
+	return all
+}
+
+// Facts returns what is known of each pool, sorted, with the states of its runners as their status has them.
+func (s *Snapshot) Facts() []PoolFacts {
+	v, runners := viewOf(s), map[string][]Runner{}
+	for i := range s.Runners {
+		r := &s.Runners[i]
+		of := r.Namespace + "/" + r.Spec.PoolRef.Name
+		runners[of] = append(runners[of], Runner{Object: r, Judgement: Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
+	}
+	var all []PoolFacts
+	for _, name := range slices.SortedFunc(maps.Keys(v.pools), func(a, b string) int { return compareObjects(v.pools[a], v.pools[b]) }) {
+		p := v.pools[name]
+		f := PoolFacts{Pool: p, ScaleSet: v.setOf(p), Runners: runners[name], Now: s.Now}
+		if c := v.connections[p.Spec.ConnectionRef.From(p.Namespace).String()]; c != nil {
+			f.Connection = ConditionOf(c, v1alpha1.ReadyCondition)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func compareObjects(a, b metav1.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}
+
+// totals count what was read.
+func (v view) totals() Totals {
+	t := Totals{Sources: len(v.Sources), Connections: len(v.Connections), Policies: len(v.Policies) + len(v.ClusterPolicies), Pools: len(v.Pools)}
+	for i := range v.Pools {
+		s := &v.Pools[i].Status
+		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
+		if n := Known(s); n != nil {
+			t.Jobs += *n + More(s)
+		} else {
+			t.Jobs += s.Runners.Busy
+			t.JobsUnknown++
+		}
+		t.Waiting += Waiting(s)
+	}
+	for i := range v.Runners {
+		if r := &v.Runners[i]; v.isLeft(r) {
+			t.Runners.Total++
+			if r.Status.State == v1alpha1.RunnerBusy {
+				t.Runners.Busy++
+				t.Jobs++
+			}
+		}
+	}
+	for _, l := range v.Leases {
+		if !l.Lost {
+			t.Leaders = append(t.Leaders, l)
+		}
+	}
+	return t
+}
