@@ -255,10 +255,10 @@ func TestOneDenialOfManyPoolsIsOneRow(t *testing.T) {
 func TestPodsAreJudgedOverTheirConnection(t *testing.T) {
 	const rule = "package corral.template\n\ndeny contains \"a proxy\" if input.pod.spec.containers[_].env[_].name == \"HTTPS_PROXY\"\n"
 	scenario := "cases:\n- {name: a, pool: a, expect: {template: {allowed: %t}}}\n"
-	for runners, code := range map[bool]int{false: exitOK, true: exitDenied} {
+	for scope, code := range map[string]int{"Controller": exitOK, "ControllerAndRunners": exitDenied} {
 		folder := treeOf(t, map[string]string{
-			"pools.cue": onePool + fmt.Sprintf("connections: schema.#Connections & {c: spec: {url: \"https://github.com/acme\", secretRef: name: \"s\", proxy: {https: url: \"http://proxy\", runners: %t}}}\n", runners),
-			"x.rego":    rule, "x.scenario.yaml": fmt.Sprintf(scenario, !runners),
+			"pools.cue": onePool + fmt.Sprintf("connections: schema.#Connections & {c: spec: {url: \"https://github.com/acme\", secretRef: name: \"s\", proxy: {https: url: \"http://proxy\", scope: %q}}}\n", scope),
+			"x.rego":    rule, "x.scenario.yaml": fmt.Sprintf(scenario, code == exitOK),
 		})
 		for _, command := range []string{"vet", "test"} {
 			want := code
@@ -266,7 +266,7 @@ func TestPodsAreJudgedOverTheirConnection(t *testing.T) {
 				want = exitOK
 			}
 			if got := corral(t, folder, command); got.code != want {
-				t.Errorf("for runners %t: %s: %+v", runners, command, got)
+				t.Errorf("scope %s: %s: %+v", scope, command, got)
 			}
 		}
 	}

@@ -59,6 +59,8 @@ func TestNeedsOfTheLibraryAreThoseOfItsCeilings(t *testing.T) {
 	}
 	first := v1alpha1.Ceiling{Name: "a", By: v1alpha1.CeilingAll, Share: v1alpha1.ShareFirstCome}
 	fair := v1alpha1.Ceiling{Name: "b", By: v1alpha1.CeilingLabel, LabelKey: "team"}
+	later := ceilings(fair)
+	later.Name = "later"
 	rule := guard(`{"field": "max", "atMost": 1, "reason": "r"} if input.usage.namespace.granted > 3`)
 	both := rule
 	both.Library = &v1alpha1.PolicyLibrary{Ceilings: []v1alpha1.Ceiling{fair}}
@@ -68,7 +70,7 @@ func TestNeedsOfTheLibraryAreThoseOfItsCeilings(t *testing.T) {
 	}{
 		"the whole library":   {[]Source{wholeLibrary()}, Needs{Ceilings: wholeLibrary().Library.Ceilings}},
 		"two":                 {[]Source{ceilings(first, fair)}, Needs{Ceilings: []v1alpha1.Ceiling{first, fair}}},
-		"of two policies":     {[]Source{ceilings(first), ceilings(fair)}, Needs{Ceilings: []v1alpha1.Ceiling{first, fair}}},
+		"of two policies":     {[]Source{ceilings(first), later}, Needs{Ceilings: []v1alpha1.Ceiling{first, fair}}},
 		"beside a rule":       {[]Source{both}, Needs{Ceilings: []v1alpha1.Ceiling{fair}, Namespace: true}},
 		"of another policy":   {[]Source{ceilings(fair), rule}, Needs{Ceilings: []v1alpha1.Ceiling{fair}, Namespace: true}},
 		"a rule without them": {[]Source{rule}, Needs{Namespace: true}},
