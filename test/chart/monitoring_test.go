@@ -41,12 +41,12 @@ func TestTheNotesSayThatPrometheusIsShutOut(t *testing.T) {
 	for name, tc := range map[string]struct {
 		peers []any
 		want  bool
-	}{"nobody may read": {[]any{}, true}, "somebody may": {[]any{peer("monitoring")}, false}} {
+	}{"no peer may read": {[]any{}, true}, "a peer may": {[]any{peer("monitoring")}, false}} {
 		values := map[string]any{}
 		set(values, "metrics.serviceMonitor.enabled", true)
 		set(values, "networkPolicy.enabled", true)
 		set(values, "networkPolicy.metricsFrom", tc.peers)
-		if got := strings.Contains(render(t, values)["NOTES.txt"], "set networkPolicy.metricsFrom"); got != tc.want {
+		if got := strings.Contains(render(t, values)["NOTES.txt"], "Set networkPolicy.metricsFrom"); got != tc.want {
 			t.Errorf("%s: said %t", name, got)
 		}
 	}
