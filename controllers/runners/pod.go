@@ -136,7 +136,11 @@ func (r *Reconciler) namespaceUID(ctx context.Context, name string) (types.UID, 
 func (p pass) template(ctx context.Context) (template []byte, digest string, err error) {
 	revision := &appsv1.ControllerRevision{}
 	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: p.runner.Spec.Revision}
-	if err := p.Client.Get(ctx, key, revision); err != nil {
+	err = p.Client.Get(ctx, key, revision)
+	if apierrors.IsNotFound(err) { // it goes with its pool, and the cache may show that before the pool's deletion
+		return nil, "", kube.Progress(connectionRetry, catalog.RevisionMissing.With(key.Name))
+	}
+	if err != nil {
 		return nil, "", fmt.Errorf("reading the template: %w", err)
 	}
 	digest, err = podspec.Digest(revision.Data.Raw)

@@ -44,7 +44,7 @@ func eachLine(t *testing.T, pattern string, check func(file, line string)) {
 
 // The tables of conditions in docs/spec, and the faults that stall, name reasons of the catalog that do so.
 func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
-	row, name := regexp.MustCompile("^\\| (?:True|False|Unknown)[^|]*\\|"), regexp.MustCompile("`(\\w+)`")
+	row, name := regexp.MustCompile(`^\| (?:True|False|Unknown)[^|]*\|`), regexp.MustCompile("`(\\w+)`")
 	stalled := regexp.MustCompile("(?:`(\\w+)`, Stalled|Stalled, `(\\w+)`)")
 	known, found := reasons(), 0
 	check := func(file, line string) {

@@ -42,6 +42,7 @@ var (
 	RunnerFinished            = define(Row{Code: "RunnerFinished", Reason: string(v1alpha1.RunnerFinished), Severity: Note, Title: "a runner finished", Role: Named, Volatile: []string{"reason"}, Message: "Finished: {reason}"})
 	RunnerFailed              = define(Row{Code: "RunnerFailed", Reason: string(v1alpha1.RunnerFailed), Severity: Note, Title: "a runner failed", Role: Named, Volatile: []string{"reason"}, Message: "Failed: {reason}"})
 	FinalizerKeeps            = define(Row{Code: "FinalizerKeeps", Role: Fact, Message: "{finalizers} keeps the object"})
+	RevisionMissing           = define(Row{Code: "RevisionMissing", Reason: v1alpha1.ProgressingReason, Message: "waiting for ControllerRevision {revision}, which holds the pod template"})
 	ClaimUnseen               = define(Row{Code: "ClaimUnseen", Reason: v1alpha1.ProgressingReason, Message: "waiting for the cache to show claim {claim}"})
 	RunnerEnding              = define(Row{Code: "RunnerEnding", Reason: v1alpha1.ProgressingReason, Message: "ended {why}"})
 	PodQuota                  = define(Row{Code: "PodQuota", Reason: v1alpha1.QuotaExceededReason, Message: "creating the pod"})

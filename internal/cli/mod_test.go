@@ -21,7 +21,6 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-
 // publish puts modules, given by path and version, into a registry of this test and lets
 // the environment name it.
 func publish(t *testing.T, modules map[string]map[string]string) {

@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/mod/modfile"
@@ -130,22 +132,8 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for dep, at := range file.Deps {
-		importPath, _, _ := strings.Cut(dep, "@")
-		switch {
-		case dep == schema.Module:
-			if err := checkSchemaVersion(at.Version); err != nil {
-				return nil, err
-			}
-		case importPath == schema.ImportPath:
-			return nil, fmt.Errorf("%s is not known to this version of Corral, which has %s", dep, schema.Module)
-		case r.hasCopy(importPath): // the copy is used, regardless of the version
-			delete(file.Deps, dep)
-		default:
-			if err := r.checkVendored(dep, at.Version, data, name); err != nil {
-				return nil, err
-			}
-		}
+	if err := r.checkDeps(file, data, name); err != nil {
+		return nil, err
 	}
 	if file.Deps == nil {
 		file.Deps = map[string]*modfile.Dep{}
@@ -158,6 +146,30 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 		file.Deps[dep] = &modfile.Dep{Version: served, Default: dep == schema.Module || strings.HasSuffix(dep, "@v0")}
 	}
 	return modfile.Format(file)
+}
+
+// checkDeps checks what a module file requires, and removes the modules of which there are
+// copies.
+func (r registry) checkDeps(file *modfile.File, data []byte, name string) error {
+	for _, dep := range slices.Sorted(maps.Keys(file.Deps)) {
+		at := file.Deps[dep]
+		importPath, _, _ := strings.Cut(dep, "@")
+		switch {
+		case dep == schema.Module:
+			if err := checkSchemaVersion(at.Version); err != nil {
+				return err
+			}
+		case importPath == schema.ImportPath:
+			return fmt.Errorf("%s is not known to this version of Corral, which has %s", dep, schema.Module)
+		case r.hasCopy(importPath): // the copy is used, regardless of the version
+			delete(file.Deps, dep)
+		default:
+			if err := r.checkVendored(dep, at.Version, data, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // addCopies serves the vendored packages of a host as a module of a major version.
