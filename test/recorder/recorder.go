@@ -222,7 +222,11 @@ func (r *Recorder) findings(ctx context.Context) (all []string, err error) {
 	if err := json.Unmarshal([]byte(text), &page); err != nil {
 		return nil, fmt.Errorf("corral status: %w: %s", err, trouble)
 	}
+	isCluster := func(object string) bool { return strings.HasPrefix(object, "ClusterRunnerPolicy/") }
 	for _, f := range page.Findings {
+		if len(f.Objects) > 0 && !slices.ContainsFunc(f.Objects, func(object string) bool { return !isCluster(object) }) {
+			continue // a policy of the cluster, of another story
+		}
 		all = append(all, fmt.Sprintf("status %s %s", f.Severity, f.Reason))
 	}
 	return all, nil

@@ -165,7 +165,7 @@ func argoHealth(namespace string) []wanted {
 		{"degraded-secret", "GitHubConnection", "missing", "Degraded", "Secret"},
 		{"progressing", "RunnerPool", "linux", "Progressing", ""},
 		{"healthy", "RunnerPool", "linux", "Healthy", "listening"},
-		{"suspended", "RunnerPool", "parked", "Suspended", "uspended"},
+		{"suspended", "RunnerPool", "parked", "Suspended", "draining"},
 		{"degraded-group", "RunnerPool", "nogroup", "Degraded", "group"},
 		{"degraded-failing", "RunnerPool", "crash", "Degraded", ""},
 		{"progressing-connection", "RunnerPool", "early", "Progressing", ""},

@@ -166,7 +166,7 @@ spec: {limits: [{type: Container, max: {memory: 2Gi}, defaultRequest: {cpu: 500m
 	}
 	out := shared.Corral(t, "vet", "--live", folder)
 	for _, want := range []string{
-		"many.cue:2:1: many.spec.scale.max: warning: namespace cramped: 8 runners need 16 of requests.cpu, and ResourceQuota compute has 10: at most 5 fit",
+		"many.cue:2:154: many.spec.scale.max: warning: namespace cramped: 8 runners need 16 of requests.cpu, and ResourceQuota compute has 10: at most 5 fit",
 		"big.spec.template: warning: namespace cramped: LimitRange small: container runner has a limit of 4Gi of memory, at most 2Gi is allowed",
 		"ok: 3 pools",
 	} {
