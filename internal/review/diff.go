@@ -144,10 +144,20 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 		change.Before, change.BaseAt = shown(before), new(fieldPlace(d.base, basePath))
 	}
 	if after != nil {
-		change.After, change.HeadAt = shown(after), new(fieldPlace(d.head, headPath))
+		change.After = shown(after)
+		if !d.isRemoved(basePath, headPath) {
+			change.HeadAt = new(fieldPlace(d.head, headPath))
+		}
 	}
 	change.Class = d.class(change.Path)
 	d.changes = append(d.changes, change)
+}
+
+// isRemoved reports whether the head no longer writes a field that the base writes: a default takes its place.
+func (d *differ) isRemoved(basePath, headPath string) bool {
+	_, isWritten := d.head.Positions[headPath]
+	_, wasWritten := d.base.Positions[basePath]
+	return wasWritten && !isWritten
 }
 
 // shown is a value as JSON, as it was written. Of a long list, the first elements; of a long text, the beginning.
