@@ -114,7 +114,12 @@ func (r registry) addVendored(m *module) error {
 	if err := value.LookupPath(cue.ParsePath("modules")).Decode(&list); err != nil {
 		return fmt.Errorf("%s cannot be read (%w): run corral mod vendor", path.Join(folder, vendorList), err)
 	}
-	for modulePath, listed := range list {
+	for _, modulePath := range slices.Sorted(maps.Keys(list)) {
+		listed := list[modulePath]
+		// Paths of files derive from both, and no module may take the place of the embedded schema.
+		if v, err := cuemodule.NewVersion(modulePath, listed.Version); err != nil || v.BasePath() == schema.ImportPath {
+			return fmt.Errorf("%s lists %q %q, which cannot be vendored: run corral mod vendor", path.Join(folder, vendorList), modulePath, listed.Version)
+		}
 		base := vendoredFolder(modulePath, listed.Version)
 		files := Files{}
 		for name, data := range m.files {
