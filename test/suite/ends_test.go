@@ -14,6 +14,7 @@ import (
 
 	"github.com/fluxcd/pkg/runtime/conditions"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -228,6 +229,7 @@ func TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate(t *testing.T) {
 		_, heal := e.strike(t, name, end, 3)
 		e.says(t, name, end, 3)
 		heal()
+		e.annotate(t, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: name}}, v1alpha1.RetryAnnotation, "healed")
 		e.goesOn(t, name)
 	})
 	if got := e.warned(t, v1alpha1.RunnersFailingReason, v1alpha1.RolledBackReason); len(got) > 0 {
