@@ -57,10 +57,13 @@ test: ## All tests that need no hardware, the real API server included, with one
 	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: nightly
-nightly: ## What .ci/run leaves out, in some hours: more mutations and reviews, all storms, two replicas, everything under the race detector, interop, mutants.
+nightly: properties ## What .ci/run leaves out, in some hours: more mutations and reviews, all storms, two replicas, everything under the race detector, interop, mutants.
+	$(MAKE) chaos failover test-race interop mutants
+
+.PHONY: properties
+properties: ## The tests of properties, with more generated cases than make test has.
 	CORRAL_MUTATIONS=2000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses' ./internal/compile ./test/suite
 	CORRAL_REVIEWS=300 $(GO) test -count=1 -timeout 60m ./test/review
-	$(MAKE) chaos failover test-race interop mutants
 
 .PHONY: test-one
 test-one: ## One package, one test: make test-one P=./internal/scaling T=TestDecide.
@@ -144,8 +147,12 @@ PAGES := '*.md' ':!docs/reference' ':!testdata' ':!*/testdata/*'
 prose: ## Check the spelling and the phrases of the hand-written pages with Vale. Skipped without a C compiler.
 	@if command -v "$${CC:-cc}" >/dev/null; then CGO_ENABLED=1 $(VALE) $$(git ls-files $(PAGES)); else echo 'No C compiler: the prose is not checked.'; fi
 
+.PHONY: workflows
+workflows: ## Check .github/workflows with actionlint.
+	$(TOOL) actionlint -shellcheck= -pyflakes=
+
 .PHONY: verify
-verify: generate lint prose ## Generate, lint (including the format), check the prose; then fail if anything in the tree changed.
+verify: generate lint prose workflows ## Generate, lint (including the format), check the prose and the workflows; then fail if anything in the tree changed.
 	@test -z "$$(git status --porcelain)" || { git status --short; git --no-pager diff --stat; echo 'The tree is not clean: commit what was generated.'; exit 1; }
 
 .PHONY: clean
