@@ -32,6 +32,13 @@ build: ## Build bin/corral and bin/corral-demo.
 image: ## The controller's image without a container engine: dist/corral.tar, dist/image, and its bill of materials (CycloneDX). PLATFORMS, IMAGE, PUSH for more.
 	$(GO) run ./hack/image -version '$(VERSION)' -tag '$(IMAGE)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)') $(if $(PUSH),-push '$(PUSH)')
 
+.PHONY: release-dry-run
+release-dry-run: ## Build a release without publishing it, push image and chart to a registry on this machine, install both from there, and run jobs.
+	$(GO) tool -modfile=hack/release/go.mod goreleaser release --snapshot --clean --skip=sign
+	$(MAKE) image
+	$(GO) run ./sim/localcluster/cmd/assets
+	CORRAL_RELEASE='$(CURDIR)/dist' $(GO) test -count=1 -run TestAReleaseInARegistry ./test/chart/release
+
 .PHONY: demo
 demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
 	bin/corral-demo $(ARGS)

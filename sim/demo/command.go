@@ -41,6 +41,7 @@ type options struct {
 	github   string
 	corral   string
 	noColor  bool
+	stay     bool
 }
 
 // Command returns the command corral-demo.
@@ -64,6 +65,7 @@ GitHub.`,
 	flags.DurationVar(&o.duration, "duration", time.Minute, "time over which jobs arrive")
 	flags.IntVar(&o.jobs, "jobs", 120, "number of jobs")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs: when they arrive, where, and how long they take")
+	flags.BoolVar(&o.stay, "stay", false, "keep everything running after the last job, until Ctrl-C")
 	flags.StringVar(&o.github, "github", string(githubsim.AutoAssign), "whose behaviour is simulated: auto-assign (github.com) or acquire (GitHub Enterprise Server)")
 	flags.StringVar(&o.corral, "corral", "", "the corral binary (default: beside this one)")
 	flags.BoolVar(&o.noColor, "no-color", os.Getenv("NO_COLOR") != "", "no colours")
@@ -104,8 +106,12 @@ func (o *options) run(c *cobra.Command) error {
 	ctx, restore := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer restore()
 	context.AfterFunc(ctx, restore)
-	err := newDemo(*o, newScreen(os.Stdout, o.noColor)).run(ctx)
+	d := newDemo(*o, newScreen(os.Stdout, o.noColor))
+	err := d.run(ctx)
 	if ctx.Err() != nil {
+		if d.explored {
+			return nil // Ctrl-C is how --stay ends
+		}
 		return errors.New("interrupted; everything was cleaned up")
 	}
 	return err

@@ -23,6 +23,8 @@ const (
 	buildLimit = 30 * time.Minute
 	// grace is what the demo may take beyond the time over which jobs arrive.
 	grace = 3 * time.Minute
+	// stayLimit bounds how long the demo stays for exploration.
+	stayLimit = 12 * time.Hour
 	// lookLimit bounds the last look at what is left.
 	lookLimit = 10 * time.Second
 	// drawInterval is the time between two views, sampleInterval between two looks at the controller's use.
@@ -43,6 +45,7 @@ type demo struct {
 	plan       []burst
 	arrived    chan struct{} // closed once every job has been added
 	firstJob   time.Time
+	explored   bool // the demo stays for exploration, or did
 
 	outcome     outcome
 	usedBefore  use
@@ -64,6 +67,9 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	limit := d.duration + grace
+	if d.stay {
+		limit += stayLimit
+	}
 	timed, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the demo is not over after %s", limit))
 	defer cancel()
 	telling, stop := context.WithCancelCause(timed)
@@ -78,6 +84,7 @@ func (d *demo) run(ctx context.Context) error {
 		d.screen.say("Interrupted: cleaning up")
 	case !d.firstJob.IsZero():
 		err = errors.Join(err, d.sumUp(ctx))
+		d.screen.say("Next: make demo ARGS=--stay keeps everything running to explore; docs/quickstart.md runs a pool on a cluster")
 	}
 	return errors.Join(err, d.cleanUp(err != nil && !interrupted, interrupted))
 }
@@ -127,8 +134,9 @@ func (d *demo) watchPools(ctx context.Context) error {
 			d.screen.say("%s", change)
 		}
 		before = rows
-		f := frame{Elapsed: time.Since(d.screen.started), All: d.jobs, Pools: rows}
+		f := frame{Elapsed: time.Since(d.screen.started), Pools: rows}
 		f.Done, f.Running, f.Waiting = d.progress()
+		f.All = max(d.jobs, f.Done+f.Running+f.Waiting) // with --stay, jobs arrive beyond those that were planned
 		d.screen.draw(f)
 		select {
 		case <-tick.C:

@@ -6,6 +6,8 @@ package demo
 import (
 	"context"
 	"fmt"
+	"io"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -46,6 +48,8 @@ const (
 	podStart = 500 * time.Millisecond
 	// interval at which the repository is looked at.
 	interval = 2 * time.Second
+	// exploreInterval is the time between two jobs while the demo stays.
+	exploreInterval = 5 * time.Second
 	// Bounds of what is waited for: a commit to take effect, all pools to be gone.
 	effectLimit  = 60 * time.Second
 	removalLimit = 90 * time.Second
@@ -65,6 +69,7 @@ var story = []struct {
 	{"committing a typo", (*demo).commitTypo},
 	{"fixing the typo", (*demo).fixTypo},
 	{"waiting for the last job", (*demo).waitForJobs},
+	{"staying", (*demo).explore},
 	{"removing the pools", (*demo).removePools},
 	{"waiting until nothing is left", (*demo).waitUntilNothingIsLeft},
 }
@@ -360,6 +365,42 @@ func (d *demo) waitForJobs(ctx context.Context) error {
 	}
 	d.screen.say("Jobs: all %d are done", d.jobs)
 	return d.measure(ctx)
+}
+
+// explore keeps everything running with --stay until the user ends the demo, and lets jobs arrive meanwhile.
+func (d *demo) explore(ctx context.Context) error {
+	if !d.stay {
+		return nil
+	}
+	assets, err := localcluster.Assets(ctx, io.Discard)
+	if err != nil {
+		return err
+	}
+	d.explored = true
+	d.screen.say(`Everything keeps running, and a job for %[1]s arrives every %[2]s. End with Ctrl-C. In another terminal:
+
+export KUBECONFIG=%[3]s PATH=%[4]s:%[5]s:$PATH
+# Look at the pools, at what is wrong, and at the reason of every number:
+kubectl -n %[6]s get runnerpools,runners.corral.dev
+corral status -n %[6]s
+corral explain pool/%[1]s -n %[6]s
+
+# Change a pool in pools.cue, see what the change would do, and push it. It is applied within seconds:
+cd %[7]s
+corral vet && corral review --base HEAD
+git commit -am "Try a change" && git push origin main
+
+# Break something, and look at corral status again:
+kubectl -n %[6]s delete pods --all`,
+		smallPool, exploreInterval, d.world.Cluster.Kubeconfig(), filepath.Dir(d.corral), assets, namespace, d.repository.tree)
+	for {
+		if _, err := d.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/shop", Labels: []string{smallPool}, Duration: exploreInterval}); err != nil {
+			return fmt.Errorf("adding a job: %w", err)
+		}
+		if err := pause(ctx, time.Now().Add(exploreInterval)); err != nil {
+			return err
+		}
+	}
 }
 
 // removePools takes the pools out of the repository. That is refused until a human allows
