@@ -31,6 +31,9 @@ type pkg struct {
 	written *written
 	// definitions is the schema package.
 	definitions cue.Value
+	// importPath is the package's own, and imported has the names of the fields and definitions of the packages that it imports.
+	importPath string
+	imported   []string
 	// faulty holds the paths of values that hold something wrong.
 	faulty map[string]bool
 }
@@ -79,6 +82,10 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 		fields:      indexFields(instance.Files),
 		written:     indexWritten(instance.Files),
 		definitions: definitions,
+		importPath:  instance.ID(),
+	}
+	for _, other := range instance.Imports {
+		p.imported = append(p.imported, topLabels(other.Files)...)
 	}
 	findings, _ := findingsOf(p.value.Validate(cue.Concrete(true), cue.Final()), nil, nil)
 	p.faulty = faultyPaths(findings)

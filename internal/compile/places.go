@@ -183,6 +183,18 @@ func (w *written) labels() []string {
 	return slices.Compact(names)
 }
 
+// topLabels returns the names of the fields and definitions at the top of a package.
+func topLabels(files []*ast.File) (names []string) {
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			if field, ok := decl.(*ast.Field); ok {
+				names = append(names, label(field.Label))
+			}
+		}
+	}
+	return names
+}
+
 // row returns what the object of a name is made of, if there is one such place outside of the objects themselves.
 func (w *written) row(name string, isObject func(ast.Node) bool) (row, bool) {
 	found := slices.DeleteFunc(slices.Clone(w.rows[name]), func(r row) bool { return isObject(r.node) })

@@ -32,7 +32,11 @@ func (p *pkg) explainUnknown(f finding) finding {
 		return f
 	}
 	if kind == "" {
-		f.message += didYouMean(last, p.written.labels())
+		names := fieldNames(p.valueAt(f.path[:len(f.path)-1]))
+		if closest(last, names) == "" {
+			names = p.written.labels()
+		}
+		f.message += didYouMean(last, names)
 		return f
 	}
 	v, patterned := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))), false
@@ -94,7 +98,7 @@ func (p *pkg) explainUndefined(f finding) finding {
 			return f
 		}
 	}
-	names := p.written.labels()
+	names := slices.Concat(p.written.labels(), p.imported)
 	if definitions, err := p.definitions.Fields(cue.Definitions(true)); err == nil {
 		for definitions.Next() {
 			names = append(names, definitions.Selector().String())
@@ -102,6 +106,10 @@ func (p *pkg) explainUndefined(f finding) finding {
 	}
 	if len(f.args) > 0 {
 		given := fmt.Sprint(f.args[0])
+		if definition := "#" + given; slices.Contains(names, definition) {
+			f.message += "; did you mean " + definition + "?"
+			return f
+		}
 		alike := func(name string) bool { return isBlock(name) == isBlock(given) }
 		f.message += didYouMean(given, slices.DeleteFunc(names, func(name string) bool { return !alike(name) }))
 	}
@@ -208,6 +216,19 @@ func (p *pkg) missing(findings []finding) []finding {
 
 // minSimilar is how long the name of a pool is, at least, that another's is taken for.
 const minSimilar = 4
+
+// valueAt returns the value at a path, which may begin with a hidden field or a definition of the package.
+func (p *pkg) valueAt(path []string) cue.Value {
+	v := p.value
+	for _, label := range path {
+		if strings.HasPrefix(label, "_") {
+			v = v.LookupPath(cue.MakePath(cue.Hid(label, p.importPath)))
+		} else {
+			v = descend(v, label)
+		}
+	}
+	return v
+}
 
 // fieldNames returns the names of v's fields, also the optional ones, sorted.
 func fieldNames(v cue.Value) []string {
