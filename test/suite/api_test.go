@@ -168,7 +168,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 
 func TestTheAPIServerTakesTheExamples(t *testing.T) {
 	t.Parallel()
-	must(t, shared.Cluster.CreateNamespace(t.Context(), "examples"))
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "runners"))
 	objects, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "objects.yaml"))
 	if err != nil || len(objects) < 10 {
 		t.Fatalf("%d examples, %v", len(objects), err)
@@ -178,7 +178,7 @@ func TestTheAPIServerTakesTheExamples(t *testing.T) {
 		t.Fatalf("%d manifests beside examples, %v", len(manifests), err)
 	}
 	files := strings.Join(append(objects, manifests...), ",")
-	if out, err := kubectl(t, "", "create", "--dry-run=server", "-n", "examples", "-f", files); err != nil {
+	if out, err := kubectl(t, "", "create", "--dry-run=server", "-f", files); err != nil {
 		t.Error(out)
 	}
 }
