@@ -128,7 +128,7 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 		if awaited, err := p.isAwaited(ctx, name); awaited || err != nil {
 			return name, cmp.Or(err, errTaken)
 		}
-		return name, p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
+		return name, p.claims().create(ctx, p.pool, choice.Make, p.runner, p.Now())
 	}
 	for _, x := range all {
 		if x.Name == choice.Use && !choice.Own {

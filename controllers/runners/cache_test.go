@@ -60,7 +60,7 @@ func (b *bench) claim(number int) *corev1.PersistentVolumeClaim {
 func (b *bench) formerOf(number int, name, uid string) {
 	b.t.Helper()
 	runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID(uid)}}
-	if err := (Claims{Client: b.Client}).make(b.t.Context(), b.pool(), number, runner, b.now.Add(-time.Hour)); err != nil {
+	if err := (Claims{Client: b.Client}).create(b.t.Context(), b.pool(), number, runner, b.now.Add(-time.Hour)); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -53,10 +53,10 @@ func TestAClaimIsChosenAmongThePoolsOwn(t *testing.T) {
 
 // A namespace with many records to write leaves other namespaces their turn, also while runners are starting.
 func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
-	for _, most := range []int{recordParallel, recordBeside} {
+	for _, most := range []int{recordParallel, recordWhileStarting} {
 		synctest.Test(t, func(t *testing.T) {
 			m := NewMemory()
-			if most == recordBeside {
+			if most == recordWhileStarting {
 				m.beginStart(&runnerMemory{})
 			}
 			var order []string

@@ -90,7 +90,7 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	owner := metav1.GetControllerOf(object)
 	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
 	x.Unbound, x.Lost = object.Status.Phase == corev1.ClaimPending, object.Status.Phase == corev1.ClaimLost
-	x.Unlike = unlike(pool.Spec.Cache, &object.Spec)
+	x.Unlike = differs(pool.Spec.Cache, &object.Spec)
 	return x
 }
 
@@ -111,8 +111,8 @@ func timeOf(object *corev1.PersistentVolumeClaim, annotation string) time.Time {
 	return at
 }
 
-// unlike reports whether a claim differs from the pool's declared cache.
-func unlike(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) bool {
+// differs reports whether a claim differs from the pool's declared cache.
+func differs(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) bool {
 	if spec == nil {
 		return false
 	}
@@ -145,7 +145,7 @@ func (h claimHolder) leaves() bool {
 	return !h.unknown && (h.runner == nil || !h.runner.DeletionTimestamp.IsZero())
 }
 
-// leavesBy returns the time by which an ended holder and its pod should be gone; zero if the holder has not ended. A pod on
+// leavesBy returns the latest time at which an ended holder and its pod should be gone; zero if the holder has not ended. A pod on
 // a lost node stays longer.
 func (c Claims) leavesBy(h claimHolder) time.Time {
 	switch r := h.runner; {
@@ -208,8 +208,8 @@ func holdBy(claim *corev1.PersistentVolumeClaim, runner *v1alpha1.Runner, now ti
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheTakenAnnotation, now.UTC().Format(time.RFC3339))
 }
 
-// make creates a new claim that the runner holds from the beginning.
-func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int, runner *v1alpha1.Runner, now time.Time) error {
+// create creates a new claim that the runner holds from the beginning.
+func (c Claims) create(ctx context.Context, pool *v1alpha1.RunnerPool, number int, runner *v1alpha1.Runner, now time.Time) error {
 	spec := pool.Spec.Cache
 	bytes, err := spec.Bytes()
 	if err != nil {
@@ -270,20 +270,20 @@ const cacheDeleted = "CacheDeleted"
 
 // delete deletes a claim if it has not changed since it was read, and emits an event with the reason. Kubernetes keeps the
 // claim until no pod mounts it.
-func (c Claims) delete(ctx context.Context, x PoolClaim, tell kube.Reporter, about client.Object, why string) error {
+func (c Claims) delete(ctx context.Context, x PoolClaim, report kube.Reporter, about client.Object, why string) error {
 	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting claim %s: %w", x.Name, err)
 	}
 	if err == nil {
 		kube.LogDeleted(ctx, c.Client, x.object, "", why)
-		tell.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		report.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
 	}
 	return nil
 }
 
 // Remove deletes claims of a pool, except those that a runner took in the meantime.
-func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube.Reporter, all []PoolClaim, removals []claims.Removal) error {
+func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, report kube.Reporter, all []PoolClaim, removals []claims.Removal) error {
 	for _, r := range removals {
 		x := all[slices.IndexFunc(all, func(x PoolClaim) bool { return x.Name == r.Name })]
 		free, err := c.isFree(ctx, x)
@@ -293,9 +293,9 @@ func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube
 		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
 			continue
 		}
-		switch err := c.delete(ctx, x, tell, pool, r.Reason); {
+		switch err := c.delete(ctx, x, report, pool, r.Reason); {
 		case kube.IsRefused(err):
-			tell.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
+			report.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
 		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}

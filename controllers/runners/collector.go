@@ -266,7 +266,7 @@ func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s
 	return collectInterval * time.Duration(1+len(list.Runners)/collectSize)
 }
 
-// mark updates the marks whose registrations are searched for: those of existing pools and, for markLife, of deleted pools.
+// mark updates the marks whose registrations are searched for: marks of existing pools and, for markLife, of deleted pools.
 func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 	for _, p := range w.pools {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}

@@ -78,7 +78,7 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	case !apierrors.IsForbidden(err) && inTime:
 		return fmt.Errorf("deleting what its container hooks left behind: %w", err)
 	}
-	return p.tellLeftovers(ctx, err)
+	return p.reportLeftovers(ctx, err)
 }
 
 // deleteAsAccount returns the names of the deleted objects and reports whether there may be more. It reads only metadata,
@@ -121,9 +121,9 @@ func (p pass) leftovers(ctx context.Context, reader client.Reader, kind schema.G
 	return list, reader.List(ctx, list, client.InNamespace(p.runner.Namespace), client.MatchingLabels{hooksLabel: p.runner.Name}, client.Limit(maxLeftovers))
 }
 
-// tellLeftovers emits an event about objects that may remain. A runner that ended cleanly and has no hook pods left nothing
+// reportLeftovers emits an event about objects that may remain. A runner that ended cleanly and has no hook pods left nothing
 // behind, because its hooks clean up everything together.
-func (p pass) tellLeftovers(ctx context.Context, refused error) error {
+func (p pass) reportLeftovers(ctx context.Context, refused error) error {
 	pods, err := p.leftovers(ctx, p.Live, hookKinds[0])
 	if err != nil {
 		return fmt.Errorf("looking for pods of its container hooks: %w", err)
@@ -131,17 +131,17 @@ func (p pass) tellLeftovers(ctx context.Context, refused error) error {
 	if len(pods.Items) == 0 && p.runner.Status.EndedClean {
 		return nil
 	}
-	what := "Secrets and Jobs"
+	remains := "Secrets and Jobs"
 	if len(pods.Items) > 0 {
 		var names []string
 		for i := range pods.Items {
 			names = append(names, "Pod "+pods.Items[i].Name)
 		}
-		what = wording.List(names, maxNamed) + ", and " + what
+		remains = wording.List(names, maxNamed) + ", and " + remains
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, leftoversKeptEvent, fmt.Sprintf(
 		"its container hooks may have left behind %s: %s. %s. To delete them: kubectl delete pods,secrets,jobs -n %s -l %s=%s",
-		what, wording.TruncateRunes(refused.Error(), 300), adviseAccount(refused, p.runner), p.runner.Namespace, hooksLabel, p.runner.Name))
+		remains, wording.TruncateRunes(refused.Error(), 300), adviseAccount(refused, p.runner), p.runner.Namespace, hooksLabel, p.runner.Name))
 	return nil
 }
 

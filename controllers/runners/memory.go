@@ -48,15 +48,15 @@ type Memory struct {
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next runner names are new
 	ends     singleflight.Group            // merges concurrent deletions of a Runner, by UID
 
-	// recording limits concurrent records, and beside limits them while runners are starting. Namespaces take turns.
-	recording, beside *turns.Limiter
+	// recording limits concurrent records, and whileStarting limits them while runners are starting. Namespaces take turns.
+	recording, whileStarting *turns.Limiter
 }
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
-		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), beside: turns.New(recordBeside),
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
 	}
 }
 
@@ -243,12 +243,12 @@ func (m *Memory) endStart(r *runnerMemory) {
 	}
 }
 
-// recordParallel limits how many job records of all pools are written at once, and recordBeside limits them while runners
+// recordParallel limits how many job records of all pools are written at once, and recordWhileStarting limits them while runners
 // are starting. A record leads to the end of a runner, which costs as much as starting one. Without the limit, the ends of
 // a burst's first jobs would delay the runners of its last jobs.
 const (
-	recordParallel = 32
-	recordBeside   = 4
+	recordParallel      = 32
+	recordWhileStarting = 4
 )
 
 // acquireRecord waits until a record for a namespace may be written, and returns the function to call afterwards.
@@ -256,7 +256,7 @@ func (m *Memory) acquireRecord(ctx context.Context, namespace string) (release f
 	m.mu.Lock()
 	line := m.recording
 	if m.starting > 0 {
-		line = m.beside
+		line = m.whileStarting
 	}
 	m.mu.Unlock()
 	round, err := line.Enter(ctx, turns.Looking, namespace)
@@ -448,7 +448,7 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	return before
 }
 
-// completion returns what is known about the end of a runner's job.
+// completion returns the known end of a runner's job.
 func (m *Memory) completion(key types.NamespacedName, uid types.UID) completion {
 	m.mu.Lock()
 	defer m.mu.Unlock()

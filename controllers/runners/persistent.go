@@ -169,7 +169,7 @@ func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events [
 	r.Memory.setLastJob(key, runner.UID, last, done)
 	r.Memory.learnRegistration(key, runner.UID, id)
 	if !sameJob(before, last) {
-		log.FromContext(ctx).Info("Job "+what(last), "runner", runner.Name, "namespace", runner.Namespace, "job", last.ID,
+		log.FromContext(ctx).Info("Job "+jobPhase(last), "runner", runner.Name, "namespace", runner.Namespace, "job", last.ID,
 			"repository", last.Repository, "runID", last.RunID, "result", last.Result, "jobsDone", done)
 	}
 	return r.markLast(ctx, runner)

@@ -88,16 +88,16 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	if job == nil || sameJob(known, job) {
 		return nil
 	}
-	if err := r.make(ctx, runner, job); err != nil {
+	if err := r.store(ctx, runner, job); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("Job "+what(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
+	log.FromContext(ctx).Info("Job "+jobPhase(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
 		"repository", job.Repository, "runID", job.RunID, "result", job.Result)
 	return nil
 }
 
-// make stores the state of the job.
-func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+// store stores the state of the job.
+func (r *Recorder) store(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
@@ -139,7 +139,7 @@ func (r *Recorder) note(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	return nil
 }
 
-// Merge adds an event to what is known about a runner's job. Events may arrive twice and in any order, and known facts are
+// Merge adds an event to the known state of a runner's job. Events may arrive twice and in any order, and known facts are
 // never removed. A job with an unknown ID gets its ID from a later event.
 func Merge(known *v1alpha1.JobReference, e scaleset.JobEvent) *v1alpha1.JobReference {
 	job := &v1alpha1.JobReference{
@@ -169,7 +169,7 @@ func sameJob(a, b *v1alpha1.JobReference) bool {
 	return a != nil && b != nil && a.ID == b.ID && (a.StartedAt == nil) == (b.StartedAt == nil) && (a.CompletedAt == nil) == (b.CompletedAt == nil)
 }
 
-func what(job *v1alpha1.JobReference) string {
+func jobPhase(job *v1alpha1.JobReference) string {
 	if job.CompletedAt != nil {
 		return "completed"
 	}

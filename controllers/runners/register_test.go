@@ -131,7 +131,7 @@ func TestARegistrationWithoutASecretIsRemoved(t *testing.T) {
 	}
 }
 
-// GitHub reports that the runner's name is taken, but no request shows by which registration.
+// GitHub reports that the runner's name is taken, but no request returns that registration.
 func TestANameThatGitHubDoesNotShowIsAskedForEverMoreSlowly(t *testing.T) {
 	b := newBench(t)
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, DropAnswer: true, Status: 502})

@@ -24,7 +24,7 @@ import (
 // a runner that ended without an error is treated as failed, because GitHub may need a moment.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
-	if id == 0 || !p.lacksJob(o, state) {
+	if id == 0 || !p.endedUnreported(o, state) {
 		return nil, nil
 	}
 	gh, access := p.client(ctx)
@@ -61,14 +61,14 @@ const jobMissed = "ended; GitHub's word on its job was missed while no session w
 // asked about it. If GitHub does not confirm that for a long time, the runner counts as failed. So a pool with failing
 // runners stops even if only these questions stay unanswered.
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
-	isIt := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
+	isUnsettled := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
 		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
-	return poolstatus.Unasked(o.Observation), isIt
+	return poolstatus.Unasked(o.Observation), isUnsettled
 }
 
-// lacksJob reports whether a runner ended and no event reported its job or how the job ended.
-func (p pass) lacksJob(o observation, state poolstatus.Assessment) bool {
-	if _, isIt := p.unsettled(o, state); isIt {
+// endedUnreported reports whether a runner ended and no event reported its job or how the job ended.
+func (p pass) endedUnreported(o observation, state poolstatus.Assessment) bool {
+	if _, isUnsettled := p.unsettled(o, state); isUnsettled {
 		return !errors.As(o.startErr, new(*conflictError))
 	}
 	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)

@@ -195,7 +195,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		o.Job = job
 		o.jobOver = o.jobOver || job.CompletedAt != nil
 		state = decide(o, p.Now())
-	} else if missed, isIt := p.unsettled(o, state); isIt {
+	} else if missed, isUnsettled := p.unsettled(o, state); isUnsettled {
 		state = missed
 	}
 	o.Exit = p.withTaints(ctx, o, state)

@@ -696,7 +696,7 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	}
 }
 
-// GitHub's counts are sometimes wrong, so each missing runner is checked before it is ended.
+// GitHub's counts are sometimes wrong, so each missing runner is checked before it ends.
 func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age       time.Duration

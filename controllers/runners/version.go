@@ -143,7 +143,7 @@ func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: known.look.Sub(now)}, nil
 }
 
-// recall returns what is known about the revision in force, from this process or else from the status.
+// recall returns the known versions of the revision in force, from this process or else from the status.
 func (v *Versions) recall(pool *v1alpha1.RunnerPool) lookedUp {
 	last, _ := v.byPool.Load(client.ObjectKeyFromObject(pool))
 	known, _ := last.(lookedUp)
