@@ -366,7 +366,7 @@ func sooner(a, b look) int {
 }
 
 // mayAsk reports whether the endpoint has a free place. One namespace gets at most a quarter of the places, so that its
-// many or slow metrics do not delay those of other namespaces.
+// many or slow metrics do not delay the metrics of other namespaces.
 func (p *Poller) mayAsk(d look) bool {
 	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce/4
 }

@@ -163,7 +163,7 @@ type round struct {
 	ready  atomic.Bool
 }
 
-// wakes counts the pools that a Poller wakes. It is a queue of which only Add is used.
+// wakes counts the pools that a Poller wakes. It is a queue that supports Add only.
 type wakes struct {
 	kube.Queue
 	add func(types.NamespacedName)

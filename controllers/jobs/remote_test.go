@@ -300,7 +300,7 @@ func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 	}
 }
 
-// An App's list contains the deliveries of all its installations. Those of other namespaces are not read, and those
+// An App's list contains the deliveries of all its installations. Deliveries for other namespaces are not read, and those
 // received for another connection of this namespace are known.
 func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

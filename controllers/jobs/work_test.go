@@ -408,7 +408,7 @@ func TestAPoolThatMovesKeepsItsJobs(t *testing.T) {
 	}
 }
 
-// Lookups of one namespace's pools on a shared connection leave room for those of another namespace.
+// Lookups of one namespace's pools on a shared connection leave room for the lookups of another namespace.
 func TestLookupsAreOneNamespaces(t *testing.T) {
 	k := crowd(t)
 	in := func(p *v1alpha1.RunnerPool) {

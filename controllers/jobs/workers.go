@@ -24,7 +24,7 @@ import (
 const (
 	// writers is how many ConfigMaps of pools are read or written concurrently.
 	writers = 32
-	// askers is how many connections are queried concurrently for one purpose. One that does not answer occupies one place,
+	// askers is how many connections are queried concurrently for one purpose. A connection that does not answer occupies one place,
 	// until its deadline.
 	askers = 64
 	// minBackoff and maxBackoff limit the delay before a failed operation is retried.
@@ -47,7 +47,7 @@ func newWorker(name string, concurrent int, f reconcileKey) *worker {
 	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
-// tenant makes the keys of a namespace take turns with those of other namespaces.
+// tenant makes the keys of a namespace take turns with the keys of other namespaces.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 // add queues a key for reconciliation once the worker runs.

@@ -43,7 +43,7 @@ type Engine struct {
 
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
-	sound  map[string]loaded // policies without faults, of which a namespace has few
+	sound  map[string]loaded // policies without faults; a namespace has few of them
 	states map[string]string // states of policies, as the metric counts them
 	set    *policy.Set
 	pools  poolsByNamespace

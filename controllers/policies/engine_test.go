@@ -540,7 +540,7 @@ func TestWhatIsInForceNoMoreIsNotAskedOnceAnotherTookTooMuch(t *testing.T) {
 	}
 }
 
-// waits records what is added to a queue, and with which delay.
+// waits records the keys added to a queue, and their delays.
 type waits struct {
 	kube.Queue
 	whom []string
@@ -611,7 +611,7 @@ func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
 	}
 }
 
-// added is a queue that records what is added.
+// added is a queue that records the added keys.
 type added struct {
 	kube.Queue
 	whom []string

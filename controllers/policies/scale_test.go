@@ -311,7 +311,7 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
-// A namespace may have any number of policies, of which 32 are loaded. A change of one policy, and a pool that all of them
+// A namespace may have any number of policies, but only 32 are loaded. A change of one policy, and a pool that all of them
 // bind, are handled without the lock, and another namespace's policies are only compared with the loaded ones.
 func TestPoliciesBeyondTheirNumberKeepNoOtherWaiting(t *testing.T) {
 	const n = 500

@@ -91,7 +91,7 @@ func (s *scribe) config() *corev1.ConfigMap {
 	return c
 }
 
-// tells checks the entries, one per line: desired before and after, and jobs.
+// tells compares the entries, one per line: desired before and after, and jobs.
 func (s *scribe) tells(want ...string) {
 	s.t.Helper()
 	entries, err := explain.ParseHistory(s.config().Data[explain.HistoryKey])

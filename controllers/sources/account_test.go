@@ -64,7 +64,7 @@ func TestInventoryHasTheGroupsOfItsKinds(t *testing.T) {
 	}
 }
 
-// asDeployer returns a world whose source acts as an account with all rights, and has applied the pools a and b, of which a
+// asDeployer returns a world whose source acts as an account with all rights, and has applied the pools a and b. Pool a
 // has hooks.
 func asDeployer(t *testing.T, policy v1alpha1.DeletionPolicy, objects ...client.Object) *world {
 	t.Helper()

@@ -35,7 +35,7 @@ const (
 )
 
 // cacheKey identifies the input of a compiled revision. The source and the URL are part of it because a server may claim
-// any commit: no source may get the result of another's repository. The schema is not part of it, because it only changes
+// any commit: no source may get the result of another source's repository. The schema is not part of it, because it only changes
 // with the program.
 type cacheKey struct {
 	source              types.UID

@@ -21,7 +21,7 @@ const (
 )
 
 // compileCache keeps compiled revisions, so that an unchanged branch costs neither a fetch nor a compilation. When it is
-// full, the namespace that uses the most space loses its least recently used result. So no tenant evicts another's results.
+// full, the namespace that uses the most space loses its least recently used result. So no tenant evicts the results of another.
 type compileCache struct {
 	most int // bytes
 

@@ -151,7 +151,7 @@ func TestASourceTakesTurnsAtItsProxy(t *testing.T) {
 	}
 }
 
-// noted is a queue that records what is added.
+// noted is a queue that records the added keys.
 type noted struct {
 	kube.Queue
 	add func(types.NamespacedName)
