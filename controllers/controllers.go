@@ -211,7 +211,7 @@ func All(mgr *Manager, o Options) error {
 
 // lead logs that this process starts to lead, and that it stops.
 func lead(ctx context.Context) error {
-	ctrl.Log.Info("Leading: this process works from now on")
+	ctrl.Log.Info("Leading: this process is now the leader")
 	<-ctx.Done()
 	ctrl.Log.Info("Stopping")
 	return nil

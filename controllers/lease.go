@@ -63,7 +63,7 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	}
 	key := o.Lease()
 	if key.Namespace == "" {
-		return nil, errors.New("there is no namespace for the lease: give --leader-election-namespace, for this is no pod")
+		return nil, errors.New("there is no namespace for the lease: set --leader-election-namespace when the controller runs outside a pod")
 	}
 	identity, err := identity()
 	if err != nil {
@@ -73,7 +73,7 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	config.Timeout = o.RenewDeadline / 2                                   // a request that hangs must not cost the lease
 	coordination, err := coordinationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the lease: %w", err)
+		return nil, fmt.Errorf("creating the client of the lease: %w", err)
 	}
 	l.Interface = &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Client: leases{coordination.Leases(key.Namespace), l},
@@ -130,7 +130,7 @@ func identity() (string, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("naming this process: %w", err)
+		return "", fmt.Errorf("choosing an identity for this process: %w", err)
 	}
 	return host + "_" + string(uuid.NewUUID()), nil
 }
@@ -173,7 +173,7 @@ func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err
 }
 
 // errLeaseOver is the error of a write that is not sent.
-var errLeaseOver = errors.New("this process does not hold the lease any more: another one may lead")
+var errLeaseOver = errors.New("this process no longer holds the lease; another one may lead")
 
 // guard returns a transport that sends only reads once this process has led and its lease is over. Otherwise a process that
 // was suspended for longer than its lease, with its machine or by a debugger, would complete its work although another

@@ -63,7 +63,7 @@ func requestClient(config *rest.Config) (*http.Client, error) {
 	config.Timeout = requestTimeout
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the API server: %w", err)
+		return nil, fmt.Errorf("creating the client of the API server: %w", err)
 	}
 	return c, nil
 }
@@ -124,7 +124,7 @@ func trimRevision(obj any) (any, error) {
 func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.PoolLabel, selection.Exists, nil)
 	if err != nil {
-		return nil, fmt.Errorf("selecting what belongs to pools: %w", err)
+		return nil, fmt.Errorf("selecting the objects of pools: %w", err)
 	}
 	// These two are only read, so they need not be copied.
 	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
@@ -184,7 +184,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	return &Manager{mgr, held, watches, server}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }

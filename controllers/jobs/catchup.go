@@ -92,9 +92,9 @@ func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	switch {
 	case errors.Is(err, errNotReady):
 	case github.KindOf(err) == github.KindForbidden: // the connection's status reports missing permissions
-		log.FromContext(ctx).V(1).Info("GitHub is asked again later", "after", wait.String(), "error", err.Error())
+		log.FromContext(ctx).V(1).Info("Asking GitHub again later", "after", wait.String(), "error", err.Error())
 	default:
-		kube.Warn(ctx, "GitHub is asked again later", "after", wait.String(), "error", err.Error())
+		kube.Warn(ctx, "Asking GitHub again later", "after", wait.String(), "error", err.Error())
 	}
 	return after(wait), nil
 }
@@ -149,7 +149,7 @@ func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 	next, pages, found := "", 0, 0
 	for ended := false; !ended; pages++ {
 		if pages == maxPages {
-			ctrl.Log.WithName("demand").Error(errTooMany, "Lost deliveries are left out", "connection", c.key, "since", w.begin())
+			ctrl.Log.WithName("demand").Error(errTooMany, "Too many lost deliveries; the oldest are skipped", "connection", c.key, "since", w.begin())
 			break
 		}
 		list, after, err := k.page(ctx, gh, w, next)

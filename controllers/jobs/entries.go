@@ -46,7 +46,7 @@ func (s *space) hasRoom() bool {
 		return true
 	}
 	room, ended := s.countRoom()
-	if room == 0 && ended > maxEntries/8 { // rarely needed this way
+	if room == 0 && ended > maxEntries/8 { // so that this happens rarely
 		for _, p := range s.members {
 			p.ledger.ForgetEnded(maxEntries / 16 / len(s.members))
 		}

@@ -90,7 +90,7 @@ func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
 		}
 	}
 	if limit < 1 || limit > maxLabelLimit {
-		return o, errors.New("the limit isn't from 1 to " + strconv.Itoa(maxLabelLimit))
+		return o, errors.New("the limit must be from 1 to " + strconv.Itoa(maxLabelLimit))
 	}
 	return o, nil
 }

@@ -105,7 +105,7 @@ func (k *JobTracker) reconcileRunner(ctx context.Context, key types.NamespacedNa
 	}
 	k.mu.Unlock()
 	if err != nil {
-		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("giving up to record the job of a runner: %w", err))
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("gave up recording the job of a runner: %w", err))
 	}
 	if p := k.lock(r.pool); p != nil {
 		p.space.wake(p, k.Now())

@@ -135,12 +135,12 @@ func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (
 	var err error
 	if text := data[jobsKey]; len(text) > 0 {
 		if jobs, err = reservation.Decode(text, k.Now()); err != nil {
-			log.Error(err, "The account of a pool's jobs begins anew")
+			log.Error(err, "The stored jobs of a pool can't be read; starting with none")
 		}
 	}
 	if text := data[boostsKey]; len(text) > 0 {
 		if boosts, err = reservation.DecodeBoosts(text); err != nil {
-			log.Error(err, "The account of a pool's boosts begins anew")
+			log.Error(err, "The stored boosts of a pool can't be read; starting with none")
 		}
 	}
 	return jobs, boosts

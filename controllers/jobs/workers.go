@@ -70,7 +70,7 @@ func (w *worker) run(ctx context.Context) error {
 		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) kube.Queue { return w.queue },
 	})
 	if err != nil {
-		return fmt.Errorf("making controller %s: %w", w.name, err)
+		return fmt.Errorf("creating controller %s: %w", w.name, err)
 	}
 	return c.Start(ctx)
 }

@@ -414,7 +414,7 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
 	for _, list := range []client.ObjectList{pools, runners} {
 		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing what pools have: %w", err)
+			return fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
 	have := map[types.NamespacedName]int32{}

@@ -80,7 +80,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	var err error
 	spec.Revision = revision
 	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
-		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
+		return fmt.Errorf("building a runner of revision %s: %w", revision, err)
 	}
 	declared := o.pool.Spec.Deadlines.GetStartup()
 	if deadline := o.memory.health.circuits[revision].Rounds.Patience(declared); deadline > declared {
@@ -99,7 +99,7 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 		Spec: spec,
 	}
 	if err := controllerutil.SetControllerReference(o.pool, runner, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning a runner: %w", err)
+		return fmt.Errorf("setting the owner of a runner: %w", err)
 	}
 	shown := runner.DeepCopy()
 	shown.CreationTimestamp = metav1.Time{Time: r.Now()}

@@ -103,7 +103,7 @@ func logFailed(ctx context.Context, o observation) {
 		log.FromContext(ctx).Info("Runner failed", about...)
 	}
 	if o.health.retries {
-		log.FromContext(ctx).Info("Trying again, as asked", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
+		log.FromContext(ctx).Info("Retrying because of the annotation", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
 	}
 }
 

@@ -93,7 +93,7 @@ func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPoo
 	}
 	if h.trouble != err.Error() {
 		h.trouble = err.Error()
-		log.FromContext(ctx).Error(err, "The decision history is not written")
+		log.FromContext(ctx).Error(err, "Writing the decision history")
 	}
 	return historyInterval
 }
@@ -130,7 +130,7 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if !h.loaded {
 		h.loaded = true
 		if err := h.entries.Load(config.Data[explain.HistoryKey]); err != nil {
-			log.FromContext(ctx).Error(err, "The decision history begins anew")
+			log.FromContext(ctx).Error(err, "The stored decision history can't be read; starting a new one")
 		}
 	}
 	h.version = config.ResourceVersion
@@ -157,7 +157,7 @@ func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, 
 		config.Labels = with(config.Labels, v1alpha1.PoolLabel, pool.Name)
 	}
 	if err := controllerutil.SetControllerReference(pool, config, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the history: %w", err)
+		return fmt.Errorf("setting the owner of the history: %w", err)
 	}
 	return kube.PutConfigMap(ctx, r.Client, config, h.version)
 }

@@ -245,7 +245,7 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 	}
 	list := &v1alpha1.RunnerList{}
 	if err := r.Live.List(ctx, list, client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}); err != nil {
-		return nil, fmt.Errorf("asking for runners that the watch does not show: %w", err)
+		return nil, fmt.Errorf("listing runners that the watch doesn't show: %w", err)
 	}
 	there := make(map[string]*v1alpha1.Runner, len(list.Items))
 	for i := range list.Items {

@@ -269,7 +269,7 @@ func (r *Reconciler) applyScaleSet(ctx context.Context, pool *v1alpha1.RunnerPoo
 		set.Annotations = with(set.Annotations, v1alpha1.ObjectMetadataAnnotation, keys)
 	}
 	if err := controllerutil.SetControllerReference(pool, set, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the scale set's record: %w", err)
+		return fmt.Errorf("setting the owner of the scale set's record: %w", err)
 	}
 	return kube.Apply(ctx, r.Client, set)
 }

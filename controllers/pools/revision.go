@@ -213,7 +213,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 }
 
 // errHidden means that a foreign revision has the name, and that the cache will never show it.
-var errHidden = errors.New("the revision is somebody else's")
+var errHidden = errors.New("the revision belongs to another owner")
 
 // alreadyThere handles a revision that exists although the cache does not show it. Either the cache is behind, or a user
 // created the revision without Corral's labels.
@@ -275,7 +275,7 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 	case kube.IsRefused(err):
 		return kube.Stall(catalog.PodRefused.With().Detailed(kube.Refusal(err, "spec.template")))
 	}
-	return fmt.Errorf("trying the template: %w", err)
+	return fmt.Errorf("checking the template with a dry run: %w", err)
 }
 
 // storedRevisions are the pool's revisions that are stored.

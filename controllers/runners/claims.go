@@ -232,7 +232,7 @@ func (c Claims) create(ctx context.Context, pool *v1alpha1.RunnerPool, number in
 	}
 	holdBy(claim, runner, now)
 	if err := controllerutil.SetControllerReference(pool, claim, c.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning a claim: %w", err)
+		return fmt.Errorf("setting the owner of a claim: %w", err)
 	}
 	if err := c.Client.Create(ctx, claim); apierrors.IsAlreadyExists(err) {
 		return errTaken

@@ -87,7 +87,7 @@ func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
 	base := p.runner.DeepCopy()
 	controllerutil.RemoveFinalizer(p.runner, v1alpha1.RunnerFinalizer)
 	if err := p.Client.Patch(ctx, p.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("letting go of the runner: %w", err)
+		return fmt.Errorf("removing the finalizer of the runner: %w", err)
 	}
 	p.memory.end.released = time.Now()
 	return nil
@@ -305,7 +305,7 @@ func (p pass) isOwn(ctx context.Context) (bool, error) {
 	case err == nil:
 		uids = append(uids, pool.UID) // after a restore, the owner's UID differs
 	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("looking whose the runner is: %w", err)
+		return false, fmt.Errorf("looking for the pool of the runner: %w", err)
 	}
 	return slices.ContainsFunc(uids, func(uid types.UID) bool {
 		return p.Sets.Holds(p.poolKey(), p.connectionKey(), uid, p.runner.Spec.ScaleSetID)
@@ -317,7 +317,7 @@ func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
 	for _, label := range slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) }) {
 		pools := &v1alpha1.RunnerPoolList{}
 		if err := p.Client.List(ctx, pools, client.MatchingFields{kube.OwnerField: label}, client.UnsafeDisableDeepCopy); err != nil {
-			return false, fmt.Errorf("looking whose the runner is: %w", err)
+			return false, fmt.Errorf("looking for the pool of the runner: %w", err)
 		}
 		if slices.ContainsFunc(pools.Items, func(pool v1alpha1.RunnerPool) bool { return pool.Namespace != p.runner.Namespace }) {
 			return false, nil
@@ -389,7 +389,7 @@ func (p pass) deletePod(ctx context.Context) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
-		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
+		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ended")
 		p.memory.pod.deleted, p.memory.pod.asked = pod.UID, time.Now()
 	}
 	if p.runner.Status.EndedAt != nil {

@@ -45,7 +45,7 @@ const (
 )
 
 // errStaying means that objects still exist although they were deleted.
-var errStaying = errors.New("they are deleted, and stay")
+var errStaying = errors.New("they are being deleted but still exist")
 
 // Impersonate returns a client that acts as a service account.
 type Impersonate func(account types.NamespacedName) (client.Client, error)

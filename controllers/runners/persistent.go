@@ -136,7 +136,7 @@ func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	}
 	of := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	if err := c.Patch(ctx, of, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the mark of a job off the pod of runner %s: %w", pod.Name, err)
+		return fmt.Errorf("removing the mark of a job from the pod of runner %s: %w", pod.Name, err)
 	}
 	return nil
 }

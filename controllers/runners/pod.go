@@ -231,7 +231,7 @@ func Credentials(ctx context.Context, c client.Reader, namespace string) ([]stri
 	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
 	for _, list := range []client.ObjectList{connections, sources} {
 		if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing who uses credentials: %w", err)
+			return nil, fmt.Errorf("listing the connections that use credentials: %w", err)
 		}
 	}
 	var names []string

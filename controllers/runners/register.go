@@ -217,7 +217,7 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 		Data: data,
 	}
 	if err := controllerutil.SetControllerReference(p.runner, secret, p.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the registration's Secret: %w", err)
+		return fmt.Errorf("setting the owner of the registration's Secret: %w", err)
 	}
 	err := p.Client.Create(ctx, secret)
 	switch {

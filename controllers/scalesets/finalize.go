@@ -192,7 +192,7 @@ func (r *Reconciler) release(ctx context.Context, set *v1alpha1.RunnerScaleSet) 
 	base := set.DeepCopy()
 	controllerutil.RemoveFinalizer(set, v1alpha1.ScaleSetFinalizer)
 	if err := r.Client.Patch(ctx, set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("letting go of the scale set: %w", err)
+		return fmt.Errorf("removing the finalizer of the scale set: %w", err)
 	}
 	return nil
 }

@@ -263,7 +263,7 @@ func declares(s *v1alpha1.RunnerScaleSet, remote *scaleset.Set) bool {
 func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	places := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking which connections lead to the scale set: %w", err)
+		return false, fmt.Errorf("listing the connections to the scale set's place on GitHub: %w", err)
 	}
 	keys := map[types.NamespacedName]bool{connectionOf(set): true}
 	for i := range places.Items {
@@ -274,7 +274,7 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 		for _, field := range []string{byID(connection, remote.ID), byName(connection, remote.GroupName, remote.Name)} {
 			sets := &v1alpha1.RunnerScaleSetList{}
 			if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
-				return false, fmt.Errorf("looking who has the scale set: %w", err)
+				return false, fmt.Errorf("listing other records of the scale set: %w", err)
 			}
 			if slices.ContainsFunc(sets.Items, func(o v1alpha1.RunnerScaleSet) bool {
 				mayHave := o.Status.ID == remote.ID || serves && o.Namespace != set.Namespace

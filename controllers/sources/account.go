@@ -50,7 +50,7 @@ func poolNeeding(o compile.Object) []string {
 func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
 	runners := &v1alpha1.RunnerList{}
 	if err := p.Client.List(ctx, runners, client.InNamespace(p.source.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking who needs %s: %w", i, err)
+		return false, fmt.Errorf("checking whether %s is still needed: %w", i, err)
 	}
 	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name && !r.IsReleased() }), nil
 }

@@ -250,7 +250,7 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	scaleSets, runners := &v1alpha1.RunnerScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
 		if err := p.Client.List(ctx, objects, kube.OnConnection(client.ObjectKeyFromObject(conn)), client.UnsafeDisableDeepCopy); err != nil {
-			return false, fmt.Errorf("looking who needs %s: %w", i, err)
+			return false, fmt.Errorf("checking whether %s is still needed: %w", i, err)
 		}
 	}
 	// Objects in namespaces that the connection does not allow do not count.

@@ -162,7 +162,7 @@ func indexDependencies(object client.Object) []string {
 func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources depend on another", "source", client.ObjectKeyFromObject(on))
+		log.FromContext(ctx).Error(err, "Listing the sources that depend on another", "source", client.ObjectKeyFromObject(on))
 		return nil // they retry by themselves
 	}
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })

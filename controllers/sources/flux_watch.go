@@ -102,7 +102,7 @@ func (w *fluxWatch) look(ctx context.Context) {
 			log.FromContext(ctx).Error(err, "Watching a kind of Flux", "kind", kind)
 			continue
 		}
-		log.FromContext(ctx).Info("A kind of Flux is installed by now", "kind", kind)
+		log.FromContext(ctx).Info("Watching a kind of Flux that is now installed", "kind", kind)
 	}
 }
 
@@ -155,7 +155,7 @@ func indexOrigin(object client.Object) []string {
 func (r *Reconciler) fedBy(ctx context.Context, from origin) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources, client.MatchingFields{originIndex: from.String()}); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources have an artifact", "object", from)
+		log.FromContext(ctx).Error(err, "Listing the sources of an artifact", "object", from)
 		return nil // they check again at their interval
 	}
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
@@ -165,7 +165,7 @@ func (r *Reconciler) fedBy(ctx context.Context, from origin) []reconcile.Request
 func (r *Reconciler) naming(ctx context.Context, kind string) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources name a kind of Flux", "kind", kind)
+		log.FromContext(ctx).Error(err, "Listing the sources that use a kind of Flux", "kind", kind)
 		return nil
 	}
 	return requestsOf(sources, func(s *v1alpha1.PoolSource) bool { return s.Spec.SourceRef != nil && s.Spec.SourceRef.Kind == kind })
@@ -208,7 +208,7 @@ var artifactChanged = predicate.Funcs{
 func statusOf(object client.Object) (fluxSource, error) {
 	raw, ok := object.(*unstructured.Unstructured)
 	if !ok || fluxKinds[raw.GetKind()] == nil {
-		return nil, fmt.Errorf("%T is no object of Flux", object)
+		return nil, fmt.Errorf("%T is not an object of Flux", object)
 	}
 	source := fluxKinds[raw.GetKind()]()
 	return source, runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": raw.Object["status"]}, source)

@@ -53,7 +53,7 @@ func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: username(account)}
 	c, err := client.New(config, i.options)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", username(account), err)
+		return nil, fmt.Errorf("creating a client for %s: %w", username(account), err)
 	}
 	i.known.Add(account, c)
 	return c, nil

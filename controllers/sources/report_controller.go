@@ -128,7 +128,7 @@ func (r *CommitStatusReporter) report(ctx context.Context, source *v1alpha1.Pool
 	if err := r.sources.Client.Get(ctx, key, connection); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("%w: reading GitHubConnection %s: %w", errNotYet, key.Name, err)
 	} else if err != nil {
-		return fmt.Errorf("GitHubConnection %s is not there", key.Name)
+		return fmt.Errorf("GitHubConnection %s doesn't exist", key.Name)
 	}
 	name, err := repositoryOf(repository, connection.Spec.URL)
 	if err != nil {
@@ -179,7 +179,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	}
 	if withoutCommit(last.refused) != withoutCommit(message) {
 		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
-		kube.Warn(ctx, "GitHub can't be told what became of a revision", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
+		kube.Warn(ctx, "Setting the commit status of a revision failed", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
 	}
 	last.refused = message
 	r.last.Store(key, last)
@@ -208,7 +208,7 @@ func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSo
 	changed := source.DeepCopy()
 	changed.Status.CommitStatus = is
 	if err := r.sources.Client.Status().Patch(ctx, changed, client.MergeFrom(source)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("noting whether GitHub is told: %w", err)
+		return fmt.Errorf("recording the result of the commit status: %w", err)
 	}
 	return nil
 }

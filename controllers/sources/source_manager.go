@@ -47,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	asked := builder.WithPredicates(predicate.Or(
 		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, dependencyIndex, indexDependencies); err != nil {
-		return fmt.Errorf("indexing what sources depend on: %w", err)
+		return fmt.Errorf("indexing the dependencies of sources: %w", err)
 	}
 	controller, err := ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource").

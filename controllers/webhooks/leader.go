@@ -52,11 +52,11 @@ func Labels(address netip.AddrPort, key string) map[string]string {
 func addressOf(labels map[string]string) (netip.AddrPort, error) {
 	host, err := netip.ParseAddr(strings.ReplaceAll(labels[HostLabel], "-", ":"))
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("reading the address of the leader: %w", err)
 	}
 	port, err := strconv.ParseUint(labels[PortLabel], 10, 16)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("reading the address of the leader: %w", err)
 	}
 	return netip.AddrPortFrom(host, uint16(port)), nil
 }
@@ -135,7 +135,7 @@ func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
 		return webhook.Peer{}, fmt.Errorf("reading the lease: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return webhook.Peer{}, errors.New("nobody holds the lease")
+		return webhook.Peer{}, errors.New("the lease has no holder")
 	}
 	address, err := addressOf(lease.Labels)
 	if err != nil {

@@ -70,7 +70,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 // check keeps the replica unready until the server can answer events.
 func (s *server) check(*http.Request) error {
 	if !s.serving.Load() {
-		return errors.New("the webhook server isn't up yet")
+		return errors.New("the webhook server isn't ready yet")
 	}
 	return nil
 }
