@@ -14,8 +14,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// ClusterID returns the UID of the namespace kube-system: it stays the same as long
-// as the cluster does.
+// ClusterID returns the UID of the namespace kube-system, which stays the same for the cluster's lifetime.
 func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	c, err := client.New(config, client.Options{})
 	if err != nil {

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers lists every controller and makes the manager they run in.
-// The main loop is controllers/pools.
+// Package controllers lists every controller and creates the manager in which they run. The main loop is controllers/pools.
 package controllers
 
 import (
@@ -45,85 +44,84 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// Collectors returns the metrics of all controllers and of the calls to GitHub, to be registered once.
+// Collectors returns the metrics of all controllers and of the calls to GitHub. They may only be registered once.
 func Collectors() []prometheus.Collector {
 	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), turns.Collectors(), webhooks.Collectors(), notify.Collectors(), []prometheus.Collector{clock.Offsets})
 }
 
-// Options of the controllers.
+// Options are the options of the controllers.
 type Options struct {
-	// Version of Corral, told to GitHub.
+	// Version is the version of Corral that GitHub sees.
 	Version string
 	// Cluster names this cluster to GitHub: the first half of a session owner's name.
 	Cluster string
-	// Namespaces that are watched: ManagerOptions.Namespaces.
+	// Namespaces are the watched namespaces: ManagerOptions.Namespaces.
 	Namespaces []string
-	// CredentialsDir holds the folders that GitHubConnections name by mount.
+	// CredentialsDir contains the folders for the mounts of GitHubConnections.
 	CredentialsDir string
-	// EventsAddress is where events are posted in the form of Flux's notification-controller; nowhere if empty.
+	// EventsAddress is where events are posted in the format of Flux's notification-controller; empty to post none.
 	EventsAddress string
-	// Sources are of the PoolSources.
+	// Sources are the options of PoolSources.
 	Sources SourceOptions
-	// Zone is the time zone, in the IANA database, that policies are told. Default: UTC.
+	// Zone is the time zone, in the IANA database, that policies see. Default: UTC.
 	Zone string
-	// LogDecisions has policies' decisions logged that change something, and of the others every
-	// DecisionSample-th, if it isn't 0.
+	// LogDecisions enables logging policy decisions that change something. Of the others, every DecisionSample-th is logged,
+	// unless that is 0.
 	LogDecisions   bool
 	DecisionSample int
-	// Runners is how many runners are reconciled at once.
+	// Runners is how many runners are reconciled concurrently.
 	Runners int
-	// Others is how many objects of each other kind are reconciled at once.
+	// Others is how many objects of each other kind are reconciled concurrently.
 	Others int
-	// PrometheusServers that pools' metrics may name, each as NAME=URL.
+	// PrometheusServers are the servers that pools' metrics may refer to, each as NAME=URL.
 	PrometheusServers []string
-	// JobMetrics says by what the metrics of jobs are told apart besides the pool.
+	// JobMetrics select the labels of job metrics besides the pool.
 	JobMetrics jobs.MeterOptions
-	// Webhook is where GitHub's webhooks are answered; nil if they aren't.
+	// Webhook configures the server for GitHub's webhooks; nil for none.
 	Webhook *WebhookOptions
 }
 
-// SourceOptions are of the controller of PoolSources.
+// SourceOptions are the options of the controller of PoolSources.
 type SourceOptions struct {
-	// DefaultServiceAccount in a PoolSource's namespace applies what the source declares if it names none itself; "" for the controller.
+	// DefaultServiceAccount is the service account, in a PoolSource's namespace, that applies the objects of sources without
+	// one; empty for the controller.
 	DefaultServiceAccount string
 	// NoCrossNamespaceRefs refuses sourceRef and dependsOn to other namespaces.
 	NoCrossNamespaceRefs bool
-	// AllowFiles lets sources name repositories of the own file system.
+	// AllowFiles allows repositories in the local file system.
 	AllowFiles bool
-	// PostStatus tells GitHub what becomes of revisions, for sources with spec.commitStatus.
+	// PostStatus reports the results of revisions to GitHub, for sources with spec.commitStatus.
 	PostStatus bool
-	// ArtifactHost, if set, replaces the host of each URL of an artifact of Flux.
+	// ArtifactHost, if set, replaces the host in URLs of Flux artifacts.
 	ArtifactHost string
-	// JitterPercent spreads the intervals to either side, 0 to 99.
+	// JitterPercent spreads the intervals in either direction, 0 to 99.
 	JitterPercent int
 }
 
-// WebhookOptions say where GitHub's webhooks are answered.
+// WebhookOptions configure the server for GitHub's webhooks.
 type WebhookOptions struct {
-	// Listener that is answered, by this process whether it leads or not.
+	// Listener accepts the server's connections, whether or not this process leads.
 	Listener net.Listener
-	// TrustedProxies are believed what they say in X-Forwarded-For.
+	// TrustedProxies are the proxies whose X-Forwarded-For header is trusted.
 	TrustedProxies []netip.Prefix
-	// Lease by which replicas agree on a leader: ManagerOptions.Lease.
+	// Lease is the leader election lease: ManagerOptions.Lease.
 	Lease types.NamespacedName
 	// Key is ManagerOptions.WebhookKey.
 	Key string
-	// Namespaces that are watched: ManagerOptions.Namespaces.
+	// Namespaces are the watched namespaces: ManagerOptions.Namespaces.
 	Namespaces []string
 }
 
 const (
-	// poolStatusInterval is how long a pool's counts are gathered for one write.
+	// poolStatusInterval is how long a pool's counts are collected for one write.
 	poolStatusInterval = 2 * time.Second
-	// runnerStatusDelay is how long a runner's changes are gathered for one write: those
-	// of its start, as a rule.
+	// runnerStatusDelay is how long a runner's changes, usually the changes of its start, are collected for one write.
 	runnerStatusDelay = 2 * time.Second
-	// statusRate is how many such writes a second are made before they wait longer, for
-	// pools and for runners each.
+	// statusRate is how many such writes are made per second before they wait longer, for pools and for runners each.
 	statusRate = 25
 )
 
-// shared is what several controllers use.
+// shared has the dependencies that several controllers share.
 type shared struct {
 	now   func() time.Time // the API server's clock
 	guard func(http.RoundTripper) http.RoundTripper
@@ -173,7 +171,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	return s, nil
 }
 
-// gitHub returns the options of all clients of GitHub.
+// gitHub returns the options of all GitHub clients.
 func (s shared) gitHub(o Options) github.Options {
 	return github.Options{Version: o.Version, Now: s.now, Guard: s.guard}
 }
@@ -211,9 +209,9 @@ func All(mgr *Manager, o Options) error {
 	)
 }
 
-// lead logs that this process works from now on, and that it ends.
+// lead logs that this process starts to lead, and that it stops.
 func lead(ctx context.Context) error {
-	ctrl.Log.Info("Leading: this process works from now on")
+	ctrl.Log.Info("Leading: this process is now the leader")
 	<-ctx.Done()
 	ctrl.Log.Info("Stopping")
 	return nil
@@ -229,7 +227,7 @@ func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, polle
 	}).SetupWithManager(mgr, o.Others, &s.sessions.Events, &tracker.Events, &poller.Events)
 }
 
-// addPolicies adds the controllers of both kinds of policies, which share the children that evaluate them.
+// addPolicies adds the controllers of both kinds of policies, which share the child processes that evaluate them.
 func addPolicies(mgr ctrl.Manager, o Options, s shared) error {
 	rules, err := worker.NewEvaluator(evaluators, worker.DefaultEvaluatorLimits())
 	if err != nil {
@@ -244,7 +242,7 @@ func addPolicies(mgr ctrl.Manager, o Options, s shared) error {
 	return nil
 }
 
-// addSources adds the controller of PoolSources, and what tells GitHub of their revisions if it is to be told.
+// addSources adds the controller of PoolSources and, if enabled, the reporter of their revisions to GitHub.
 func addSources(mgr ctrl.Manager, o Options, s shared) error {
 	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
 	if err != nil {
@@ -263,7 +261,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 	return source.SetupWithManager(mgr)
 }
 
-// newTracker makes what keeps account of the jobs that events report.
+// newTracker returns the tracker of the jobs that events report.
 func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 	return jobs.NewJobTracker(jobs.Config{
 		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return s.rest.Get(connections.Key(c)) },
@@ -274,7 +272,7 @@ func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 	})
 }
 
-// newPoller makes what looks at pools' metrics.
+// newPoller returns the poller of pools' metrics.
 func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{Now: s.now})
 	if err != nil {
@@ -292,12 +290,12 @@ func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 	}), nil
 }
 
-// addNotifier has events posted to an address, if there is one.
+// addNotifier posts events to an address, if there is one.
 func addNotifier(mgr *Manager, address string, report *kube.Reporter) error {
 	if address == "" {
 		return nil
 	}
-	instance, _ := os.Hostname() // a word more, if there is one
+	instance, _ := os.Hostname() // optional information
 	poster, err := notify.New(notify.Options{URL: address, Scheme: mgr.GetScheme(), Instance: instance, Now: mgr.clock.Now})
 	if err != nil {
 		return err
@@ -306,7 +304,7 @@ func addNotifier(mgr *Manager, address string, report *kube.Reporter) error {
 	return mgr.Add(poster)
 }
 
-// addWebhook adds the webhook server, if there is to be one.
+// addWebhook adds the webhook server, if it is enabled.
 func addWebhook(mgr *Manager, o *WebhookOptions, tracker webhook.Tracker, signatures *webhook.Signatures) error {
 	if o == nil {
 		return nil

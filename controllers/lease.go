@@ -35,24 +35,24 @@ const (
 // podName is the environment variable with the name of the controller's own pod.
 const podName = "POD_NAME"
 
-// lease is that by which replicas agree on a leader. It knows what holding it depends on: whether this process still
-// leads, and when whoever did before was last alive. Without an election it is always held.
+// lease is the leader election lease. It records what depends on it: whether this process still leads, and when the
+// previous leader was last alive. Without an election it is always held.
 type lease struct {
 	resourcelock.Interface
-	// now is this machine's clock, which measures how long the lease is held. server is the clock that replicas have in common.
+	// now is this machine's clock, which measures how long the lease is held. server is the clock that all replicas share.
 	now, server func() time.Time
 	duration    time.Duration
 	began       time.Time
 
 	mu      sync.Mutex
-	led     bool      // this process has had the lease
-	renewed time.Time // when this process last had the lease; zero while it hasn't
-	former  time.Time // when the leader before it last had it, by the server's clock
-	key     string    // of all leaders; "" until this process has read the lease or led
+	led     bool      // this process has held the lease
+	renewed time.Time // when this process last renewed the lease; zero while it does not hold it
+	former  time.Time // when the previous leader last held it, by the server's clock
+	key     string    // key that all leaders share; empty until this process has read the lease or led
 }
 
-// keyAnnotation of the lease holds a secret that all leaders have in common. Only they and administrators can read it. Unlike credentials, it
-// stays the same.
+// keyAnnotation of the lease contains a secret that all leaders share. Only they and administrators can read it. Unlike
+// credentials, it never changes.
 const keyAnnotation = "corral.dev/key"
 
 // newLease returns the lease, not held yet.
@@ -63,7 +63,7 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	}
 	key := o.Lease()
 	if key.Namespace == "" {
-		return nil, errors.New("there is no namespace for the lease: give --leader-election-namespace, for this is no pod")
+		return nil, errors.New("there is no namespace for the lease: set --leader-election-namespace when the controller runs outside a pod")
 	}
 	identity, err := identity()
 	if err != nil {
@@ -73,7 +73,7 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	config.Timeout = o.RenewDeadline / 2                                   // a request that hangs must not cost the lease
 	coordination, err := coordinationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the lease: %w", err)
+		return nil, fmt.Errorf("creating the client of the lease: %w", err)
 	}
 	l.Interface = &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Client: leases{coordination.Leases(key.Namespace), l},
@@ -82,13 +82,13 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	return l, nil
 }
 
-// leases reads and writes the lease with what all leaders have in common: their key, and the time by the server's clock.
+// leases reads and writes the lease with the data that all leaders share: their key, and the time by the server's clock.
 type leases struct {
 	coordinationclient.LeaseInterface
 	of *lease
 }
 
-// Leases implements coordinationclient.LeasesGetter: all are in one namespace.
+// Leases implements coordinationclient.LeasesGetter. All leases are in one namespace.
 func (l leases) Leases(string) coordinationclient.LeaseInterface { return l }
 
 // Get implements coordinationclient.LeaseInterface.
@@ -112,7 +112,7 @@ func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav
 	return l.LeaseInterface.Update(ctx, l.of.complete(lease), o)
 }
 
-// complete adds to a lease what all leaders have in common.
+// complete adds the data that all leaders share to a lease.
 func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,15 +122,15 @@ func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
 	return written
 }
 
-// identity is what the lease knows this process by. A pod's is its name, so that a container that is restarted in place goes on
-// with the lease of the one that crashed.
+// identity returns the name of this process in the lease. For a pod it is the pod's name, so that a container that restarts
+// in place continues with the lease of the crashed one.
 func identity() (string, error) {
 	if name := os.Getenv(podName); name != "" {
 		return name, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("naming this process: %w", err)
+		return "", fmt.Errorf("choosing an identity for this process: %w", err)
 	}
 	return host + "_" + string(uuid.NewUUID()), nil
 }
@@ -158,7 +158,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.note(record, l.now(), l.Interface.Update(ctx, record))
 }
 
-// note takes in what was written at a time: the lease, or that it is given up.
+// note records the result of a write at a time: this process holds the lease, or gave it up.
 func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err error) error {
 	if err != nil {
 		return err
@@ -173,10 +173,11 @@ func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err
 }
 
 // errLeaseOver is the error of a write that is not sent.
-var errLeaseOver = errors.New("this process does not hold the lease any more: another one may lead")
+var errLeaseOver = errors.New("this process no longer holds the lease; another one may lead")
 
-// guard returns a transport that sends only reads once this process has led and its lease is over. A process that was suspended for longer than
-// its lease, with its machine or by a debugger, would otherwise complete what it began, although another one leads.
+// guard returns a transport that sends only reads once this process has led and its lease is over. Otherwise a process that
+// was suspended for longer than its lease, with its machine or by a debugger, would complete its work although another
+// process leads.
 func (l *lease) guard(next http.RoundTripper) http.RoundTripper {
 	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		if isRead := r.Method == http.MethodGet || r.Method == http.MethodHead; isRead || !l.isOver() {
@@ -199,7 +200,7 @@ func (l *lease) isOver() bool {
 	return l.led
 }
 
-// Held reports whether this process leads, as far as it can know: nobody else can.
+// Held reports whether this process certainly leads, so that no other process can.
 func (l *lease) Held() bool {
 	if l.Interface == nil {
 		return true
@@ -209,8 +210,8 @@ func (l *lease) Held() bool {
 	return !l.renewed.IsZero() && l.now().Sub(l.renewed) < l.duration
 }
 
-// Former returns when the leader before this process was last alive, by the server's clock; the zero time if there was none. Without an
-// election it may have been alive until this process began.
+// Former returns when the previous leader was last alive, by the server's clock; the zero time if there was none. Without
+// an election, it may have been alive until this process began.
 func (l *lease) Former() time.Time {
 	if l.Interface == nil {
 		return l.server().Add(-time.Since(l.began))
@@ -220,7 +221,7 @@ func (l *lease) Former() time.Time {
 	return l.former
 }
 
-// Key returns the key of all leaders; "" without an election.
+// Key returns the key that all leaders share; empty without an election.
 func (l *lease) Key() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

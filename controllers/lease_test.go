@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// written is a lock that has what was written last.
+// written is a lock with the last written record.
 type written struct {
 	resourcelock.Interface
 	record resourcelock.LeaderElectionRecord
@@ -69,7 +69,7 @@ func TestTheLeaseKnowsWhoLeads(t *testing.T) {
 	check("once it gave the lease up", false)
 }
 
-// A standby's requests are sent, as are reads at any time. Writes of a process that led are not, once its lease is over.
+// A standby's requests are always sent, as are all reads. Writes of a process that led are not sent once its lease is over.
 func TestWritesAreSentWhileTheLeaseIsHeld(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := &lease{Interface: &written{}, duration: DefaultLeaseDuration, now: func() time.Time { return now }}
@@ -111,7 +111,7 @@ func TestWritesAreSentWhileTheLeaseIsHeld(t *testing.T) {
 }
 
 func TestALeaseWithoutAnElection(t *testing.T) {
-	began, server := time.Now(), time.Now().Add(-time.Hour) // which is known only once it has answered
+	began, server := time.Now(), time.Now().Add(-time.Hour) // known only once it has answered
 	without := &lease{now: time.Now, server: func() time.Time { return server }, began: began}
 	if !without.Held() || without.isOver() || without.Key() != "" {
 		t.Errorf("held %t, key %q", without.Held(), without.Key())
@@ -121,7 +121,8 @@ func TestALeaseWithoutAnElection(t *testing.T) {
 	}
 }
 
-// The clocks of replicas differ by hours, and their credentials may have been replaced. What the lease says of the former leader holds.
+// The clocks of replicas differ by hours, and their credentials may have been replaced. The lease's information about the
+// previous leader stays valid.
 func TestLeadersHaveAKeyAndAClockInCommon(t *testing.T) {
 	api, server := fake.NewClientset(), time.Unix(100_000, 0)
 	replica := func(name string, own time.Duration) *lease {

@@ -32,29 +32,29 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// ManagerOptions say how the controllers' process runs.
+// ManagerOptions configure the process in which the controllers run.
 type ManagerOptions struct {
-	// Namespaces to watch; all if empty.
+	// Namespaces are the namespaces to watch; all if empty.
 	Namespaces []string
-	// MetricsAddress and HealthAddress to listen on; "0" for none.
+	// MetricsAddress and HealthAddress are the addresses to listen on; "0" for none.
 	MetricsAddress, HealthAddress string
-	// ProfilesPort of localhost serves the process' profiles; 0 for none.
+	// ProfilesPort is the localhost port for profiles of the process; 0 for none.
 	ProfilesPort uint16
-	// LogLevel answers GET and PUT of /loglevel beside the metrics.
+	// LogLevel handles GET and PUT of /loglevel on the metrics server.
 	LogLevel http.Handler
-	// LeaderElection lets one of several replicas work; LeaderElectionNamespace holds the lease.
+	// LeaderElection ensures that only one of several replicas works. LeaderElectionNamespace contains the lease.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	// LeaseDuration is how long other replicas wait for a leader that is lost. A leader that could not renew the lease for RenewDeadline ends;
-	// it tries every RetryPeriod.
+	// LeaseDuration is how long other replicas wait for a lost leader. A leader that could not renew the lease for
+	// RenewDeadline ends. It tries every RetryPeriod.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// WebhookAddress is where other replicas reach this one's webhook server; the zero value if it has none.
+	// WebhookAddress is where other replicas reach this replica's webhook server; the zero value if it has none.
 	WebhookAddress netip.AddrPort
-	// WebhookKey tells that server that a request comes from another replica.
+	// WebhookKey proves to that server that a request comes from another replica.
 	WebhookKey string
 }
 
-// requestTimeout bounds a request to the API server, which uses the same limit by default. Watches have no limit.
+// requestTimeout limits a request to the API server, which uses the same limit by default. Watches have no limit.
 const requestTimeout = time.Minute
 
 // requestClient returns the HTTP client for all requests except watches.
@@ -63,26 +63,28 @@ func requestClient(config *rest.Config) (*http.Client, error) {
 	config.Timeout = requestTimeout
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the API server: %w", err)
+		return nil, fmt.Errorf("creating the client of the API server: %w", err)
 	}
 	return c, nil
 }
 
-// leaseName is the name of the lease by which replicas agree on a leader.
+// leaseName is the name of the leader election lease.
 const leaseName = "corral.corral.dev"
 
-// Lease returns the lease by which replicas agree on a leader.
+// Lease returns the name of the leader election lease.
 func (o ManagerOptions) Lease() types.NamespacedName {
 	namespace := o.LeaderElectionNamespace
 	if namespace == "" {
-		// As controller-runtime finds it. Outside of a cluster there is no such file, and no election without the option.
+		// This is how controller-runtime finds it. Outside of a cluster the file does not exist, and an election requires the
+		// option.
 		own, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		namespace = string(own)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: leaseName}
 }
 
-// profilesAddress is where profiles are served. They show what is in the process' memory, so no other host reaches it; "" for none.
+// profilesAddress returns the address for profiles; empty for none. Profiles show the process's memory, so no other host
+// may reach them.
 func (o ManagerOptions) profilesAddress() string {
 	if o.ProfilesPort == 0 {
 		return ""
@@ -90,7 +92,7 @@ func (o ManagerOptions) profilesAddress() string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.ProfilesPort).String()
 }
 
-// Manager is a manager, the lease by which it leads, the watches of its cache, and the clock that all controllers go by.
+// Manager is a manager with its lease, the watches of its cache, and the clock of all controllers.
 type Manager struct {
 	ctrl.Manager
 	lease   *lease
@@ -98,7 +100,8 @@ type Manager struct {
 	clock   *clock.Clock
 }
 
-// reportClock reports how far a server's clock is ahead: the API server's of this machine's, or GitHub's, on a connection, of the API server's.
+// reportClock reports how far a server's clock is ahead: the API server's compared with this machine's or, for a
+// connection, GitHub's compared with the API server's.
 func reportClock(server, connection string, ahead time.Duration, crossed bool) {
 	clock.Offsets.WithLabelValues(server, connection).Set(ahead.Seconds())
 	if crossed {
@@ -107,7 +110,8 @@ func reportClock(server, connection string, ahead time.Duration, crossed bool) {
 	}
 }
 
-// trimRevision leaves of a ControllerRevision a template that a pool may have. A larger one counts as none: a pool makes no such revision.
+// trimRevision keeps the template of a ControllerRevision only if a pool may have such a template. Pools never create
+// larger ones.
 func trimRevision(obj any) (any, error) {
 	if revision, ok := obj.(*appsv1.ControllerRevision); ok && !podspec.Fits(revision.Data.Raw) {
 		revision.Data.Raw = nil
@@ -115,14 +119,14 @@ func trimRevision(obj any) (any, error) {
 	return kube.TrimForeign(obj)
 }
 
-// NewManager makes a manager whose cache holds our kinds, and only those pods and
-// revisions that belong to a pool. Secrets are never cached, so never listed.
+// NewManager creates a manager whose cache contains Corral's kinds, and only the pods and revisions that belong to a pool.
+// Secrets are never cached, and therefore never listed.
 func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.PoolLabel, selection.Exists, nil)
 	if err != nil {
-		return nil, fmt.Errorf("selecting what belongs to pools: %w", err)
+		return nil, fmt.Errorf("selecting the objects of pools: %w", err)
 	}
-	// What is read of these two is not changed, so it need not be copied.
+	// These two are only read, so they need not be copied.
 	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
 	pods := belonging
 	pods.Transform = podspec.Trim
@@ -142,7 +146,8 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	config.QPS = -1 // the API server's priority and fairness is the limit
 	watches := &kube.Watches{Now: time.Now}
 	config.Wrap(watches.Wrap)
-	// The times in objects are the API server's, and other replicas have other machines. So its clock counts, whatever this machine's shows.
+	// Times in objects come from the API server, and other replicas run on other machines. So its clock is used, whatever this
+	// machine's clock shows.
 	server := clock.New(clock.Steady(), time.Now, func(ahead time.Duration, crossed bool) { reportClock("kubernetes", "", ahead, crossed) })
 	config.Wrap(server.Wrap)
 	held, err := newLease(config, o, server.Now)
@@ -158,7 +163,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		Scheme:                              kube.Scheme(),
 		LeaderElection:                      o.LeaderElection,
 		LeaderElectionResourceLockInterface: held,
-		LeaderElectionID:                    o.Lease().Name, // by which metrics name it
+		LeaderElectionID:                    o.Lease().Name, // metrics use this name
 		LeaseDuration:                       new(o.LeaseDuration),
 		RenewDeadline:                       new(o.RenewDeadline),
 		RetryPeriod:                         new(o.RetryPeriod),
@@ -179,7 +184,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	return &Manager{mgr, held, watches, server}, firstError(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }

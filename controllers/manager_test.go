@@ -20,7 +20,7 @@ func TestProfilesAreOffUnlessAPortOfLocalhostIsGiven(t *testing.T) {
 	}
 }
 
-// A ControllerRevision of any size, which somebody gave a pool's label, takes little memory.
+// A ControllerRevision of any size, with a pool's label set by a user, takes little memory.
 func TestALargeRevisionIsNotCached(t *testing.T) {
 	for size, want := range map[int]int{100: 100, 1 << 20: 0} {
 		made := &appsv1.ControllerRevision{

@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// restMemory is for all else that the controller keeps: objects in caches, and policies. The performance report has 131 MiB.
+	// restMemory is for everything else that the controller keeps: objects in caches, and policies. The performance report has
+	// 131 MiB.
 	restMemory = 256 << 20
-	// roomForSessions and roomForConnections are how many the chart's limit has room for: docs/install.md says how to raise it for more.
+	// roomForSessions and roomForConnections are how many fit into the chart's limit. docs/install.md explains how to raise it
+	// for more.
 	roomForSessions, roomForConnections = 1000, 50
 )
 

@@ -26,25 +26,25 @@ var (
 		"Objects by kind, and by status and reason of their condition Ready.", []string{"kind", "status", "reason"}, nil)}
 )
 
-// readTimeout bounds how long a scrape waits for the cache.
+// readTimeout limits how long a scrape waits for the cache.
 const readTimeout = 5 * time.Second
 
-// readinessCollector counts objects at each scrape, as the leader's cache has them. It asks the API server for nothing.
+// readinessCollector counts the objects in the leader's cache at each scrape. It makes no requests to the API server.
 type readinessCollector struct {
 	desc   *prometheus.Desc
 	leader atomic.Pointer[leader]
 }
 
-// leader is who works, and knows the objects.
+// leader is the leading process's view of the objects.
 type leader struct {
 	cache   client.Reader
 	elected <-chan struct{}
 }
 
-// Describe tells the metric.
+// Describe sends the description of the metric.
 func (c *readinessCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- c.desc }
 
-// Collect counts the objects of all kinds but Runner, which pools count.
+// Collect counts the objects of all kinds except Runner, which pools count.
 func (c *readinessCollector) Collect(metrics chan<- prometheus.Metric) {
 	l := c.leader.Load()
 	if l == nil {
@@ -72,10 +72,10 @@ func (c *readinessCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// ready is what an object's condition Ready says.
+// ready is the state of an object's condition Ready.
 type ready struct{ status, reason string }
 
-// countReady counts the objects of a list by what they say; those that nobody looked at yet are Unknown.
+// countReady counts the objects of a list by their condition Ready. Objects without it count as Unknown.
 func countReady(ctx context.Context, cache client.Reader, list client.ObjectList) (map[ready]int, error) {
 	if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func countReady(ctx context.Context, cache client.Reader, list client.ObjectList
 	return counts, err
 }
 
-// measure sets the metrics of the process, and has objects counted once it leads.
+// measure sets the metrics of the process, and counts objects once it leads.
 func measure(mgr *Manager, version string) {
 	buildInfo.WithLabelValues(version, runtime.Version()).Set(1)
 	readiness.leader.Store(&leader{mgr.GetClient(), mgr.Elected()})

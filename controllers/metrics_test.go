@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// one has a series of each metric, whatever its labels are: a metric without series isn't gathered.
+// one creates a series of each metric with any labels, because a metric without series is not gathered.
 func one(t *testing.T, c prometheus.Collector) {
 	t.Helper()
 	descriptions := make(chan *prometheus.Desc, 1)
@@ -43,7 +43,7 @@ func one(t *testing.T, c prometheus.Collector) {
 	}
 }
 
-// Names, units, helps and labels are as Prometheus wants them.
+// Names, units, help texts and labels follow Prometheus's conventions.
 func TestMetricsPassPromlint(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	follow(t, pool("linux", metav1.ConditionTrue, "Succeeded"))
@@ -75,7 +75,7 @@ func pool(name string, status metav1.ConditionStatus, reason string) *v1alpha1.R
 	return p
 }
 
-// follow lets objects be counted, as those of a leader.
+// follow makes the collector count objects as a leader's.
 func follow(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	elected := make(chan struct{})

@@ -18,16 +18,17 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// afterwards is how long clean-up on GitHub goes on with a connection after it allowed a namespace last: as
-// long as a connection that was deleted serves.
+// afterwards is how long clean-up on GitHub may use a connection after it last allowed a namespace. A deleted connection
+// stays usable for as long.
 const afterwards = time.Hour
 
-// Access tells which namespaces may use which connections: their own namespace's always, those of others where spec.allowedNamespaces of
-// the connection has the namespace. It is safe for concurrent use. A nil one allows none of other namespaces.
+// Access decides which namespaces may use which connections. A namespace may always use its own connections, and
+// connections of other namespaces if their spec.allowedNamespaces contains it. Access is safe for concurrent use. A nil Access allows no
+// connections of other namespaces.
 type Access struct {
 	// Connections reads GitHubConnections, from a cache.
 	Connections client.Reader
-	// Namespaces that are watched; all if empty. No connection of another one may be used.
+	// Namespaces are the watched namespaces; all if empty. Connections of unwatched namespaces may not be used.
 	Namespaces []string
 	Now        func() time.Time
 
@@ -35,13 +36,13 @@ type Access struct {
 	last map[consent]time.Time
 }
 
-// consent of a connection to a namespace.
+// consent is a connection's permission for a namespace.
 type consent struct {
 	connection types.NamespacedName
 	namespace  string
 }
 
-// Allows reports whether objects of a namespace may use a connection now. A connection that isn't there allows nobody else's.
+// Allows reports whether objects of a namespace may use a connection now. A missing connection allows no other namespaces.
 func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, namespace string) (bool, error) {
 	if connection.Namespace == namespace {
 		return true, nil
@@ -59,8 +60,8 @@ func (a *Access) Allows(ctx context.Context, connection types.NamespacedName, na
 	return true, nil
 }
 
-// Check is Allows as an outcome: a Stall if the connection may not be used. It answers the same for one that isn't there, so that nobody
-// learns what other namespaces have.
+// Check returns the result of Allows as an outcome: a Stall if the connection may not be used. A missing connection has the
+// same outcome, so that a tenant cannot find out which connections other namespaces have.
 func (a *Access) Check(ctx context.Context, connection types.NamespacedName, namespace string) error {
 	allowed, err := a.Allows(ctx, connection, namespace)
 	if err == nil && !allowed {
@@ -69,12 +70,12 @@ func (a *Access) Check(ctx context.Context, connection types.NamespacedName, nam
 	return err
 }
 
-// unwatched reports whether nobody looks at a namespace's connections.
+// unwatched reports whether the connections of a namespace are not watched.
 func (a *Access) unwatched(namespace string) bool {
 	return len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, namespace)
 }
 
-// Denial says that a connection of another namespace may not be used.
+// Denial returns the cause if a connection of another namespace may not be used.
 func (a *Access) Denial(connection types.NamespacedName, namespace string) catalog.Cause {
 	c := catalog.ConsentMissing.With(v1alpha1.NoConsent(connection.String(), namespace))
 	if a != nil && a.unwatched(connection.Namespace) {
@@ -83,8 +84,8 @@ func (a *Access) Denial(connection types.NamespacedName, namespace string) catal
 	return c.About("GitHubConnection", connection.Namespace, connection.Name)
 }
 
-// CleansUp reports whether what a namespace has on GitHub may be removed there with a connection: if it may be used, or might be
-// within the last hour, as far as this process saw it. Consent that is withdrawn must not leave runners behind.
+// CleansUp reports whether a connection may be used to clean up what a namespace has on GitHub: if the namespace may use
+// it, or if this process saw within the last hour that it might. Otherwise withdrawn consent would leave runners behind.
 func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, namespace string) bool {
 	if allowed, err := a.Allows(ctx, connection, namespace); allowed || err != nil || a == nil {
 		return allowed
@@ -95,10 +96,10 @@ func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, 
 	return known && a.Now().Sub(last) < afterwards
 }
 
-// forgotten is how many consents may be forgotten, if they are old, for each new one.
+// forgotten is how many old consents may be forgotten for each new one.
 const forgotten = 8
 
-// remember notes a consent, and forgets a few old ones: they are looked at in no order.
+// remember records a consent, and forgets a few old ones, in random order.
 func (a *Access) remember(c consent) {
 	now := a.Now()
 	a.mu.Lock()

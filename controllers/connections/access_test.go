@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// access of a stage whose connection allows namespaces.
+// access returns the Access of a stage whose connection allows namespaces.
 func access(s *stage, allowed ...string) *Access {
 	s.Helper()
 	s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.AllowedNamespaces = allowed })
@@ -106,20 +106,20 @@ func TestCleanUpGoesOnForAWhileAfterConsent(t *testing.T) {
 	}
 }
 
-// States of a connection, as far as it has the credentials.
+// States of a connection with regard to the credentials.
 func fresh(*v1alpha1.GitHubConnection) {}
 
 func verified(c *v1alpha1.GitHubConnection) {
 	c.Status.CredentialsHash = github.Credentials{ConfigURL: c.Spec.URL, Token: "one"}.Hash()
 }
 
-// serving is that of one whose Secret was rotated since it was verified.
+// serving is a connection whose Secret was rotated since it was verified.
 func serving(c *v1alpha1.GitHubConnection) {
 	c.Status.CredentialsHash = github.Credentials{ConfigURL: c.Spec.URL, Token: "before"}.Hash()
 	conditions.MarkTrue(c, v1alpha1.ReadyCondition, v1alpha1.SucceededReason, "connected")
 }
 
-// turned is that of one that was verified, and names another Secret now.
+// turned is a verified connection that now refers to another Secret.
 func turned(c *v1alpha1.GitHubConnection) {
 	serving(c)
 	c.Generation++
@@ -178,7 +178,7 @@ func TestCredentialsAreNotShownToAnotherServer(t *testing.T) {
 	}
 }
 
-// A connection is there first, with credentials of its own, and turns to those of another that comes later.
+// An older connection, with credentials of its own, later refers to the credentials of a newer one.
 func TestAConnectionThatWasThereFirstGetsNoCredentialsOfAnother(t *testing.T) {
 	for name, named := range map[string]string{"they name no server": "", "they name theirs": "github.com"} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,8 @@ func TestAConnectionThatWasThereFirstGetsNoCredentialsOfAnother(t *testing.T) {
 	}
 }
 
-// However many namespaces used connections, a new consent looks at a few of them, and those of more than an hour ago are forgotten all the same.
+// However many namespaces used connections, a new consent checks a few of them. Those older than an hour are still
+// forgotten.
 func TestConsentsAreForgottenFewAtATime(t *testing.T) {
 	now := time.Now()
 	a := &Access{Now: func() time.Time { return now }}

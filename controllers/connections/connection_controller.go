@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connections reconciles GitHubConnections: it reads their credentials, has
-// GitHub verify them, and keeps the clients that all other controllers use.
+// Package connections reconciles GitHubConnections: it reads their credentials, verifies them with GitHub, and provides the
+// clients that all other controllers use.
 package connections
 
 import (
@@ -27,23 +27,23 @@ import (
 )
 
 const (
-	// rereadInterval is how often credentials are read again, to notice a rotated Secret:
-	// they are not watched, as that would need the right to list them.
+	// rereadInterval is how often credentials are read again, to notice a rotated Secret. Secrets are not watched, because
+	// that requires the right to list them.
 	rereadInterval = time.Minute
-	// missingInterval is how often credentials are looked for that are missing: pools wait, and nobody says when the Secret is there.
+	// missingInterval is how often missing credentials are looked for: pools wait for them, and no watch reports the Secret.
 	missingInterval = 10 * time.Second
-	// verifyInterval is how often good or refused credentials are shown to GitHub again.
+	// verifyInterval is how often accepted or refused credentials are verified again.
 	verifyInterval = 10 * time.Minute
-	// retryMin and retryMax bound the back-off while GitHub is unavailable.
+	// retryMin and retryMax limit the back-off while GitHub is unavailable.
 	retryMin = 15 * time.Second
 	retryMax = 5 * time.Minute
-	// refusalMin is how soon GitHub is asked again after it refused credentials: a single refusal may be a fault of GitHub's. The time triples
-	// with each further refusal, up to verifyInterval.
+	// refusalMin is the delay before the next verification after GitHub refused credentials, because a single refusal may be
+	// GitHub's fault. It triples with each further refusal, up to verifyInterval.
 	refusalMin = 5 * time.Second
 )
 
-// Verifier asks GitHub about the credentials of a connection, NAMESPACE/NAME; rest.Verify with its options is one. Its
-// errors are *rest.Error.
+// Verifier verifies the credentials of a connection, NAMESPACE/NAME, with GitHub; rest.Verify with its options implements
+// it. Its errors are *rest.Error.
 type Verifier func(ctx context.Context, connection string, creds github.Credentials) (rest.Identity, error)
 
 // +kubebuilder:rbac:groups=corral.dev,resources=githubconnections,verbs=list;watch
@@ -54,11 +54,11 @@ type Verifier func(ctx context.Context, connection string, creds github.Credenti
 // Reconciler reconciles GitHubConnections.
 type Reconciler struct {
 	kube.Reporter
-	// Secrets reads without a cache, so that the right to list isn't needed.
+	// Secrets reads without a cache, so that the right to list is not needed.
 	Secrets client.Reader
-	// CredentialsDir has the folders that spec.mount names; empty when there are none.
+	// CredentialsDir contains the folders for spec.mount; empty if there are none.
 	CredentialsDir string
-	// Connections gets the credentials that GitHub took.
+	// Connections receives the credentials that GitHub accepted.
 	Connections *github.Connections
 	Verify      Verifier
 	Probe       Prober
@@ -69,12 +69,13 @@ type Reconciler struct {
 	verified map[types.NamespacedName]verification
 }
 
-// New returns a Reconciler. secrets reads without a cache; credentialsDir has the folders that spec.mount names, empty if there are none.
+// New returns a Reconciler. secrets reads without a cache. credentialsDir contains the folders for spec.mount, and is empty
+// if there are none.
 func New(report kube.Reporter, secrets client.Reader, known *github.Connections, verify Verifier, probe Prober, signatures Signatures, credentialsDir string, now func() time.Time) *Reconciler {
 	return &Reconciler{Reporter: report, Secrets: secrets, Connections: known, Verify: verify, Probe: probe, Signatures: signatures, CredentialsDir: credentialsDir, Now: now}
 }
 
-// verification is what GitHub said about credentials, and when to ask again.
+// verification is GitHub's answer about credentials, and when to verify them again.
 type verification struct {
 	uid        types.UID
 	generation int64
@@ -82,26 +83,26 @@ type verification struct {
 	request    string // reconcile.fluxcd.io/requestedAt
 	identity   rest.Identity
 	err        error
-	failures   int // in a row: GitHub did not answer
-	refusals   int // in a row: GitHub refused the credentials
+	failures   int // consecutive verifications without an answer from GitHub
+	refusals   int // consecutive refusals of the credentials by GitHub
 	at, next   time.Time
 
-	probed  bool // whether GitHub was asked for its features
+	probed  bool // whether GitHub's features were probed
 	missing []v1alpha1.MissingFeature
-	unknown error // of what didn't come to light
+	unknown error // error of probes without a result
 }
 
-// Key is how a connection's client is found in the registry.
+// Key returns the registry key of a connection's client.
 func Key(connection types.NamespacedName) string { return connection.String() }
 
 // Reconcile keeps one connection verified:
 //
 //  1. credentials: read them
-//  2. verify: what GitHub says of them, asked when something changed or it is time
-//  3. use: good ones become the client of all pools on the connection
-//  4. missing features: what GitHub does not have, asked once
-//  5. webhook: whether there is a secret for GitHub's events
-//  6. trouble: what GitHub answers to whoever works for the connection's pools
+//  2. verify: ask GitHub about them, when something changed or it is time
+//  3. use: accepted credentials become the client of all pools on the connection
+//  4. missing features: find out, once, what GitHub does not support
+//  5. webhook: check whether there is a secret for GitHub's events
+//  6. trouble: report GitHub's answers to calls for the connection's pools
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := r.Client.Get(ctx, req.NamespacedName, conn); client.IgnoreNotFound(err) != nil {
@@ -117,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
-	conn.Status.MissingFeatures = withEvents(conn.Status.MissingFeatures, r.eventsRefused(ctx, conn)) // whatever GitHub says of the credentials
+	conn.Status.MissingFeatures = withEvents(conn.Status.MissingFeatures, r.eventsRefused(ctx, conn)) // whatever GitHub answers about the credentials
 	before := conn.Status.Identity
 	done, err := r.reconcile(ctx, conn)
 	done.News = before != "" && before != conn.Status.Identity
@@ -134,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
 	again := kube.Done{After: rereadInterval}
 	creds, err := r.credentials(ctx, conn)
-	if err == nil || kube.IsStalled(err) { // else they aren't known
+	if err == nil || kube.IsStalled(err) { // otherwise they are unknown
 		serving := r.Connections.Serving(Key(client.ObjectKeyFromObject(conn)))
 		conn.Status.FormerCredentials = serving != "" && serving != identify(creds)
 	}
@@ -146,7 +147,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return r.paused(conn, creds, known)
 	}
 	if known && !r.Connections.Serves(Key(client.ObjectKeyFromObject(conn))) {
-		// Verified before a restart: pools must not wait for GitHub to say so again.
+		// Verified before a restart: pools must not wait until GitHub verifies them again.
 		if err := r.use(conn, creds); err != nil {
 			return again, err
 		}
@@ -170,7 +171,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 	return again, r.checkWebhook(ctx, conn)
 }
 
-// untilRead is the time to the next attempt to read credentials.
+// untilRead returns the delay before the next attempt to read credentials.
 func untilRead(err error) kube.Done {
 	if kube.ReasonOf(err, "") == v1alpha1.CredentialsMissingReason {
 		return kube.Done{After: missingInterval}
@@ -178,7 +179,7 @@ func untilRead(err error) kube.Done {
 	return kube.Done{After: rereadInterval}
 }
 
-// paused keeps pools working with credentials that were verified, and asks nothing.
+// paused keeps pools working with credentials that were verified earlier, and makes no requests.
 func (r *Reconciler) paused(conn *v1alpha1.GitHubConnection, creds github.Credentials, known bool) (kube.Done, error) {
 	done := kube.Done{After: rereadInterval, Message: "verification is paused; the credentials verified last stay in use"}
 	if known {
@@ -188,8 +189,8 @@ func (r *Reconciler) paused(conn *v1alpha1.GitHubConnection, creds github.Creden
 	return done, nil
 }
 
-// use gives the credentials' client to whoever works for the connection's pools. The
-// client before it stays in use until then, so that a bad rotation breaks nothing.
+// use makes the credentials' client available for the connection's pools. The previous client stays in use until then, so
+// that a bad rotation breaks nothing.
 func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentials) error {
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(catalog.CredentialsUnusable.With().Wrap(err))
@@ -198,7 +199,7 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	return nil
 }
 
-// verify returns what GitHub said last, or asks when anything changed or it is time.
+// verify returns GitHub's last answer, or asks again if anything changed or it is time.
 func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials) verification {
 	key, now := client.ObjectKeyFromObject(conn), r.Now()
 	r.mu.Lock()
@@ -220,8 +221,8 @@ func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection
 	return v
 }
 
-// contradicts reports whether a later call contradicts the last verification: GitHub refused credentials that it had accepted, or accepted
-// credentials that it had refused.
+// contradicts reports whether a later call contradicts the last verification: GitHub refused credentials that it had
+// accepted, or accepted credentials that it had refused.
 func (r *Reconciler) contradicts(key string, last verification) bool {
 	if last.refusals == 0 {
 		return r.Connections.Refused(key).After(last.at)
@@ -230,7 +231,7 @@ func (r *Reconciler) contradicts(key string, last verification) bool {
 	return r.Connections.Serving(key) == last.hash && accepted.After(last.at) && accepted.Sub(last.at) >= refusalMin
 }
 
-// pace counts failures and refusals in a row, and delays the next verification accordingly.
+// pace counts consecutive failures and refusals, and delays the next verification accordingly.
 func (v *verification) pace() {
 	e := new(rest.Error)
 	isKnown := errors.As(v.err, &e)
@@ -246,7 +247,7 @@ func (v *verification) pace() {
 	}
 }
 
-// refusalPause returns the pause before the next verification, given the number of earlier refusals in a row.
+// refusalPause returns the pause before the next verification, given the number of previous consecutive refusals.
 func refusalPause(refusals int) time.Duration {
 	pause := refusalMin
 	for range refusals {
@@ -255,7 +256,7 @@ func refusalPause(refusals int) time.Duration {
 	return pause
 }
 
-// keep remembers a verification until the next.
+// keep stores a verification until the next one.
 func (r *Reconciler) keep(key types.NamespacedName, v verification) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,8 +266,8 @@ func (r *Reconciler) keep(key types.NamespacedName, v verification) {
 	r.verified[key] = v
 }
 
-// outcome waits for a GitHub that is unavailable, and stalls on everything that only
-// a change helps; that is looked at again too, as the change may be on GitHub.
+// outcome waits if GitHub is unavailable, and stalls on everything that requires a change. The credentials are verified
+// again in that case, too, because the change may be made on GitHub.
 func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 	e := new(rest.Error)
 	if !errors.As(v.err, &e) {
@@ -288,5 +289,5 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	delete(r.verified, key)
 }
 
-// spread returns 90 to 110 % of d, so that connections aren't verified in step.
+// spread returns 90 to 110 % of d, so that connections are not verified in step.
 func spread(d time.Duration) time.Duration { return wait.Jitter(d*9/10, 2.0/9) }

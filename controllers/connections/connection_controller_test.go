@@ -35,12 +35,11 @@ import (
 
 var key = types.NamespacedName{Namespace: "team", Name: "main"}
 
-// stage is a cluster with one connection and its Secret, and a GitHub whose answer
-// a test sets.
+// stage is a cluster with one connection and its Secret, and a GitHub whose answer a test sets.
 type stage struct {
 	*testing.T
 	cluster client.Client
-	serving *github.Clients[github.Credentials] // what clients are made of
+	serving *github.Clients[github.Credentials] // input of the clients
 	r       *Reconciler
 	events  *events.FakeRecorder
 	now     time.Time
@@ -85,7 +84,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// restart makes a controller that remembers nothing.
+// restart creates a controller without memory.
 func (s *stage) restart() {
 	known := github.NewConnections(func() time.Time { return s.now })
 	s.serving = github.NewClients(known, func(_ string, creds github.Credentials) (github.Credentials, error) { return creds, nil }, func(string) {})
@@ -162,7 +161,7 @@ func (s *stage) wantReady(conn *v1alpha1.GitHubConnection, status metav1.Conditi
 	}
 }
 
-// token is what the client in use was made of; "" when there is none.
+// token returns the token of the client in use; empty if there is none.
 func (s *stage) token() string {
 	creds, _ := s.serving.Get(Key(key))
 	return creds.Token
@@ -255,7 +254,7 @@ func TestRefusalStallsAndKeepsTheClientThatWorked(t *testing.T) {
 	}
 }
 
-// GitHub may answer 401 for some seconds although nothing is wrong with the credentials.
+// GitHub may answer 401 for some seconds although the credentials are valid.
 func TestARefusalIsCheckedAgainWithinSeconds(t *testing.T) {
 	s := newStage(t)
 	s.reconcile()
@@ -265,7 +264,7 @@ func TestARefusalIsCheckedAgainWithinSeconds(t *testing.T) {
 	if after > 2*refusalMin {
 		t.Errorf("again after %s", after)
 	}
-	for range 100 { // while it lasts, ever more seldom
+	for range 100 { // while it lasts, less and less often
 		s.now = s.now.Add(time.Minute)
 		s.reconcile()
 	}
@@ -419,7 +418,7 @@ func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 }
 
-// Anybody can send events with a wrong signature: the connection stays ready.
+// Anyone can send events with a wrong signature, so the connection stays ready.
 func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 	s := newStage(t)
 	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x"})
@@ -451,7 +450,7 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 	}
 }
 
-// Whatever GitHub says of the credentials, events come, and what is told of them goes.
+// Events are judged independently of GitHub's answer about the credentials, and the message about them disappears.
 func TestEventsAreTakenForWhatTheyAreWhileCredentialsAreRefused(t *testing.T) {
 	s := newStage(t)
 	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x\n"})
@@ -470,7 +469,7 @@ func TestEventsAreTakenForWhatTheyAreWhileCredentialsAreRefused(t *testing.T) {
 	}
 }
 
-// wrong implements Signatures: it is the secret that a wrong signature was compared with, "" if there was none.
+// wrong implements Signatures. It is the secret with which a wrong signature was compared; empty if there was none.
 type wrong string
 
 func (w *wrong) Wrong(types.NamespacedName, time.Time) ([sha256.Size]byte, bool) {

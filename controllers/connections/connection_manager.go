@@ -17,9 +17,9 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// SetupWithManager registers the reconciler: it runs on changes of a spec, on request,
-// and by its own schedule. Several run at once, so that a connection whose GitHub
-// doesn't answer holds up no other. It runs, too, when calls for pools begin to fail or to succeed.
+// SetupWithManager registers the reconciler. It runs on changes of a spec, on request, on its own schedule, and when calls
+// for pools begin to fail or to succeed. Several reconciliations run concurrently, so that a connection whose GitHub does
+// not answer delays no other.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	trouble := &kube.EventSource{}
 	r.Connections.OnTrouble(func(key string) {
@@ -35,6 +35,5 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// tenant has the connections of one namespace wait for each other, should all of them
-// lead to nowhere.
+// tenant makes the connections of a namespace wait for each other, in case none of their servers answer.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }

@@ -24,18 +24,18 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// maxCredential bounds a mounted file, in bytes. An RSA key of 8192 bits has 6.4 kB.
+// maxCredential limits a mounted file, in bytes. An RSA key of 8192 bits has 6.4 kB.
 const maxCredential = 64 << 10
 
 var credentialKeys = []string{
 	v1alpha1.TokenKey, v1alpha1.AppIDKey, v1alpha1.AppInstallationIDKey, v1alpha1.AppPrivateKeyKey,
 }
 
-// readKeys are those that are read: the credentials', and which server they are for.
+// readKeys are the keys that are read: the credentials' keys, and the key with their server.
 var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
 
-// Read reads the credentials of a connection, which needn't be in the cluster, and its way to GitHub, as the controller does. credentialsDir has the folder
-// that its spec.mount names, without one for its namespace if it has none.
+// Read reads the credentials and network settings of a connection as the controller does. The connection need not exist in
+// the cluster. credentialsDir contains the folder in its spec.mount, without a folder for its namespace if it has none.
 func Read(ctx context.Context, secrets client.Reader, credentialsDir string, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	creds, named, err := (&Reconciler{Secrets: secrets, CredentialsDir: credentialsDir}).readCredentials(ctx, conn)
 	if err == nil {
@@ -44,8 +44,8 @@ func Read(ctx context.Context, secrets client.Reader, credentialsDir string, con
 	return creds, err
 }
 
-// credentials reads what the connection refers to. What is missing or contradictory, or not for
-// its server, is a Stall that names it.
+// credentials reads the credentials of the connection. It returns a Stall that names the value that is missing, contradictory, or
+// meant for another server.
 func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	creds, named, err := r.readCredentials(ctx, conn)
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConne
 	return creds, r.checkServer(ctx, conn, creds, named)
 }
 
-// readCredentials returns the credentials, and the server that they say that they are for; empty if they name none.
+// readCredentials returns the credentials, and the server for which they are meant; empty if they name none.
 func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (creds github.Credentials, named string, err error) {
 	var values map[string]string
 	var from string
@@ -63,7 +63,7 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 		from = "Secret " + conn.Spec.SecretRef.Name
 		values, err = r.read(ctx, from, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name}, &corev1.Secret{})
 	case conn.Spec.Mount != nil:
-		folder := path.Join(conn.Namespace, conn.Spec.Mount.Name) // neither has a slash or is ..
+		folder := path.Join(conn.Namespace, conn.Spec.Mount.Name) // neither contains a slash or is ..
 		from = "mounted folder " + folder
 		values, err = readMount(r.CredentialsDir, folder)
 	default:
@@ -80,8 +80,8 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 	return creds, strings.TrimSpace(values[v1alpha1.ServerKey]), err
 }
 
-// readMount reads the keys as files of a namespace's folder, and nothing outside of it: a link
-// that leads out is an error.
+// readMount reads the keys as files in a namespace's folder, and nothing outside of it. A link that leads outside is an
+// error.
 func readMount(dir, name string) (map[string]string, error) {
 	if dir == "" {
 		return nil, kube.Stall(catalog.CredentialsDirMissing.With())
@@ -130,8 +130,7 @@ func readFile(folder *os.Root, name string) (string, error) {
 	return string(content), nil
 }
 
-// credentialsOf reads a token or an App out of the values, which have the same keys
-// wherever they come from.
+// credentialsOf parses a token or an App from values. The keys are the same for all kinds of storage.
 func credentialsOf(values map[string]string, from string) (github.Credentials, error) {
 	var present, missing []string
 	for _, key := range credentialKeys[1:] {

@@ -61,8 +61,7 @@ func checkStall(t *testing.T, err error, reason string, says ...string) {
 	}
 }
 
-// newMounts makes a folder of mounts as the kubelet does, with links, and beside it
-// a file that none of them may reach.
+// newMounts creates a folder of mounts with links, as the kubelet does, and next to it a file that none of them may reach.
 func newMounts(t *testing.T) string {
 	t.Helper()
 	base := t.TempDir()

@@ -24,10 +24,11 @@ import (
 // Prober determines, with read requests, which features that a connection's pools use are missing on GitHub. With an error, the list is incomplete.
 type Prober func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error)
 
-// missingFeatures returns the features that GitHub does not have, and what they were determined for; "" if some are unknown, which is asked again with the next
-// verification. What the status has needs no request: idle connections cost none.
+// missingFeatures returns the features that GitHub does not have, and a digest of the input of that result. The digest is
+// empty if some features are unknown, which are probed again at the next verification. A result in the status needs no
+// request, so that idle connections cost none.
 func (r *Reconciler) missingFeatures(ctx context.Context, conn *v1alpha1.GitHubConnection, v verification) ([]v1alpha1.MissingFeature, string) {
-	const asked = 1 // to be raised with another question
+	const asked = 1 // increase it when a probe changes
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %q %q", asked, v.generation, v.hash, v.request, v.identity.ServerVersion))
 	about := hex.EncodeToString(sum[:16])
 	if conn.Status.FeaturesProbe == about {
@@ -46,13 +47,13 @@ func (r *Reconciler) missingFeatures(ctx context.Context, conn *v1alpha1.GitHubC
 	return v.missing, about
 }
 
-// question checks for one feature of GitHub. A 403 or 404 means that the feature is unavailable.
+// question probes one feature of GitHub. A 403 or 404 means that the feature is unavailable.
 type question struct {
 	of, follows string
 	ask         func(context.Context) error
 }
 
-// NewProber returns a Prober that asks with the clients of pools: the tokens that it gets, and what it reads, serve them, too.
+// NewProber returns a Prober that uses the clients of pools, which then use the same tokens and cached answers.
 func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest.Client]) Prober {
 	return func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error) {
 		key := Key(client.ObjectKeyFromObject(conn))
@@ -64,7 +65,7 @@ func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest
 		questions := questionsOf(conn, service, gh)
 		answers := make([]error, len(questions))
 		var asking sync.WaitGroup
-		for i, q := range questions { // at once: one that isn't answered holds up no other
+		for i, q := range questions { // concurrently, so that one without an answer delays no other
 			asking.Go(func() { answers[i] = q.ask(ctx) })
 		}
 		asking.Wait()
@@ -79,13 +80,13 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 			return err
 		}},
 		{v1alpha1.FeatureRunnerGroups, "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it", func(ctx context.Context) error {
-			_, err := gh.Groups(ctx) // without a request for a repository, which has but one
+			_, err := gh.Groups(ctx) // without a request for a repository, which has only one
 			return err
 		}},
 	}
 	if gh.Target().Server { // github.com has scale sets
 		questions = append(questions, question{v1alpha1.FeatureScaleSets, "pools get jobs only with registration: REST", func(ctx context.Context) error {
-			_, err := service.Find(ctx, github.DefaultRunnerGroupID, "corral") // there or not, it is looked for
+			_, err := service.Find(ctx, github.DefaultRunnerGroupID, "corral") // whether it exists does not matter
 			return err
 		}})
 	}
@@ -98,7 +99,7 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 	return questions
 }
 
-// judge returns the features that are missing. An answer that is neither a yes nor a no is an error, and what was known before stays.
+// judge returns the missing features. An answer that is neither yes nor no is an error, and then the previous result stays.
 func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers []error) (missing []v1alpha1.MissingFeature, unknown error) {
 	for i, q := range questions {
 		switch err := answers[i]; {

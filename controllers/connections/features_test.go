@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// probe asks a simulated GitHub for its features, and returns the requests.
+// probe probes the features of a simulated GitHub, and returns the number of requests.
 func probe(t *testing.T, path string, hook *v1alpha1.ConnectionWebhook, options githubsim.Options, faults ...githubsim.Fault) (map[string]string, map[githubsim.Endpoint]int, error) {
 	t.Helper()
 	sim, err := githubsim.Start(options)
@@ -116,14 +116,14 @@ func TestMissingFeaturesAreFoundUnlessGitHubDoesNotAnswer(t *testing.T) {
 			if unknown != nil {
 				said = github.Summary(unknown)
 			}
-			if (said == "") != (tc.unknown == "") || !strings.HasPrefix(said, tc.unknown) { // a limit may keep others from asking
+			if (said == "") != (tc.unknown == "") || !strings.HasPrefix(said, tc.unknown) { // a limit may prevent other requests
 				t.Errorf("unknown: %q; want %q", said, tc.unknown)
 			}
 		})
 	}
 }
 
-// One question that isn't answered takes nothing back that another look found.
+// One probe without an answer does not withdraw an earlier result.
 func TestWhatWasLackingStaysUntilGitHubAnswers(t *testing.T) {
 	known := v1alpha1.GitHubConnectionStatus{MissingFeatures: []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureRunnerReleases, Message: "before"}, {Name: v1alpha1.FeatureDeliveries}}}
 	questions := []question{{of: v1alpha1.FeatureRunnerReleases}, {of: v1alpha1.FeatureRunnerGroups}}
@@ -133,7 +133,7 @@ func TestWhatWasLackingStaysUntilGitHubAnswers(t *testing.T) {
 	}
 }
 
-// What a probe costs is a read for each question, and two tokens that pools with a scale set need all the same.
+// A probe costs one read per feature, and two tokens that pools with a scale set need anyway.
 func TestAProbeCostsAFewReads(t *testing.T) {
 	_, requests, _ := probe(t, "acme", &v1alpha1.ConnectionWebhook{HookID: 1}, githubsim.Options{Mode: githubsim.Acquire})
 	maps.DeleteFunc(requests, func(_ githubsim.Endpoint, n int) bool { return n == 0 })

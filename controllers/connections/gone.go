@@ -17,9 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Gone reports whether a connection, or the credentials it names, were taken away, so
-// that clean-up on GitHub can't wait for it. One that is merely not ready, as after a
-// restart or during an outage, is not gone.
+// Gone reports whether a connection, or its credentials, were deleted, so that clean-up on GitHub cannot wait for it. A
+// connection that is only unready, as after a restart or during an outage, is not gone.
 func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
 	found := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, key, found); err != nil {
@@ -32,15 +31,15 @@ func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, err
 }
 
 const (
-	// readyRetry is the time to the next look for a connection that isn't ready.
+	// readyRetry is the delay before the next check of a connection that is not ready.
 	readyRetry = 5 * time.Second
-	// startRetry is that for one that is, and whose client is about to be made: after a
-	// start, all wait for their connection at once.
+	// startRetry is the delay before the next check of a ready connection whose client is being created. After a start,
+	// everything waits for its connection at the same time.
 	startRetry = 250 * time.Millisecond
 )
 
-// NotReady is the outcome of work for which a connection has no client yet. It says why,
-// as far as the connection says, and when to look again.
+// NotReady returns the outcome of work for which a connection has no client yet. It contains the connection's reason, if
+// known, and when to check again.
 func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error {
 	found := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, key, found); err != nil {

@@ -20,10 +20,11 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// maxCA bounds certificates, in bytes: they are copied into the Secret of each runner.
+// maxCA limits certificates, in bytes, because they are copied into the Secret of each runner.
 const maxCA = 64 << 10
 
-// network reads the way to the connection's server. What is missing or can't be used is a Stall that names it.
+// network reads the settings for reaching the connection's server. It returns a Stall that names the value that is missing or
+// unusable.
 func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnection) (n github.Network, err error) {
 	if p := conn.Spec.Proxy; p != nil {
 		n.NoProxy, n.RunnersUseProxy = strings.Join(p.NoProxy, ","), p.GetScope() == v1alpha1.ProxyControllerAndRunners
@@ -40,7 +41,7 @@ func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnectio
 	return n, err
 }
 
-// proxy returns a proxy's URL with the credentials for it; empty if there is no proxy.
+// proxy returns a proxy's URL with its credentials; empty if there is no proxy.
 func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server *v1alpha1.ProxyServer) (string, error) {
 	if server == nil {
 		return "", nil
@@ -57,7 +58,7 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 		return "", err
 	}
 	if address := strings.TrimSpace(data[v1alpha1.AddressKey]); address == "" || originOf(address) != originOf(server.URL) {
-		// Or who may write a connection could have any Secret's password sent to a proxy of his own.
+		// Otherwise anyone who can create a GitHubConnection could send any Secret's password to their own proxy.
 		return "", kube.Stall(catalog.ProxyNotNamed.With(field, server.SecretRef.Name, v1alpha1.AddressKey, originOf(server.URL)))
 	}
 	user, password := strings.TrimSpace(data[v1alpha1.UsernameKey]), strings.TrimSpace(data[v1alpha1.PasswordKey])
@@ -68,7 +69,7 @@ func (r *Reconciler) proxy(ctx context.Context, namespace, field string, server 
 	return u.String(), nil
 }
 
-// certificates reads those that are to be trusted.
+// certificates reads the trusted certificates.
 func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1alpha1.ConnectionCA) ([]byte, error) {
 	var from client.Object = &corev1.Secret{}
 	field, ref := "spec.ca.secretRef", ca.SecretRef
@@ -94,7 +95,7 @@ func (r *Reconciler) certificates(ctx context.Context, namespace string, ca *v1a
 	return value, nil
 }
 
-// read returns what a Secret or ConfigMap holds that a connection names; what says which.
+// read returns the data of a Secret or ConfigMap of a connection. what describes it in errors.
 func (r *Reconciler) read(ctx context.Context, what string, name types.NamespacedName, object client.Object) (map[string]string, error) {
 	switch err := r.Secrets.Get(ctx, name, object); {
 	case apierrors.IsNotFound(err):

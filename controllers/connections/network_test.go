@@ -89,7 +89,7 @@ func TestANewNetworkIsTriedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// Two organizations of one server have one Secret.
+// Two organizations on one server share one Secret.
 func TestConnectionsThatShareCredentialsAreToldWhatHelps(t *testing.T) {
 	for name, tc := range map[string]struct{ url, proxy, want string }{
 		"another CA":     {"https://github.com/second", "", "Give both the same spec.proxy and spec.ca"},

@@ -20,9 +20,10 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// checkServer refuses to show credentials to another server than they are for: the one that they name. If they name none, and connections
-// of the namespace lead them to different servers, only the one gets them that has them already. Or who may push a connection could have
-// the key of one that isn't his sent to a server of his own. Who came first tells nothing: a connection may name another Secret later.
+// checkServer refuses to send credentials to a server for which they are not meant. If they name a server, they are only
+// for that one. If they name none, and connections of the namespace would send them to different servers, only a connection
+// that already uses them gets them. Otherwise anyone who can create a GitHubConnection could send another team's
+// credentials to their own server. The age of a connection proves nothing, because it may refer to another Secret later.
 func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials, named string) error {
 	if err := checkNamed(conn, named); err != nil {
 		return err
@@ -34,7 +35,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 	for i := range all.Items {
 		switch o := &all.Items[i]; {
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
-		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused them
+		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused the credentials
 		case has(o, creds):
 			return kube.Stall(catalog.CredentialsOfAnother.With(o.Name, serverOf(o), serverOf(conn), apart(o, conn)))
 		case !has(conn, creds):
@@ -44,7 +45,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 	return nil
 }
 
-// checkNamed refuses credentials that say that they are for another server.
+// checkNamed refuses credentials that name another server.
 func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 	if want := originOf(named); named != "" && want != originOf(conn.Spec.URL) {
 		return kube.Stall(catalog.CredentialsForServer.With(v1alpha1.ServerKey, want, originOf(conn.Spec.URL)))
@@ -52,7 +53,7 @@ func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 	return nil
 }
 
-// apart says what helps two connections with the same credentials that lead to different servers.
+// apart advises on two connections with the same credentials that lead to different servers.
 func apart(a, b *v1alpha1.GitHubConnection) string {
 	if originOf(a.Spec.URL) == originOf(b.Spec.URL) {
 		return "Give both the same spec.proxy and spec.ca, or each a Secret or folder of its own"
@@ -60,21 +61,23 @@ func apart(a, b *v1alpha1.GitHubConnection) string {
 	return fmt.Sprintf("Give each a Secret or folder of its own, or say under %s in the credentials which server they are for", v1alpha1.ServerKey)
 }
 
-// has says whether a connection was verified with credentials, or with those that were there before them: by what it says now.
+// has reports whether a connection was verified with these credentials, or with their predecessors, according to its
+// current status.
 func has(c *v1alpha1.GitHubConnection, creds github.Credentials) bool {
 	creds.ConfigURL = c.Spec.URL
 	ready := conditions.Get(c, v1alpha1.ReadyCondition)
 	return c.Status.CredentialsHash == creds.Hash() || ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation
 }
 
-// sharesCredentials says whether two connections of a namespace name the same Secret or folder.
+// sharesCredentials reports whether two connections of a namespace refer to the same Secret or folder.
 func sharesCredentials(a, b *v1alpha1.GitHubConnection) bool {
 	s, t := &a.Spec, &b.Spec
 	return s.SecretRef != nil && t.SecretRef != nil && s.SecretRef.Name == t.SecretRef.Name ||
 		s.Mount != nil && t.Mount != nil && s.Mount.Name == t.Mount.Name
 }
 
-// serverOf is where a connection leads, without what it is for there: by another proxy, or with other certificates, another may answer.
+// serverOf returns where a connection leads, without the path. It includes the proxy and the certificates, because another
+// server may answer with other ones.
 func serverOf(c *v1alpha1.GitHubConnection) string {
 	where := originOf(c.Spec.URL)
 	if p := c.Spec.Proxy; p != nil {
@@ -94,7 +97,7 @@ func serverOf(c *v1alpha1.GitHubConnection) string {
 	return where
 }
 
-// originOf returns scheme, host and port of a URL; a host alone is of https.
+// originOf returns the scheme, host and port of a URL. A host without a scheme gets https.
 func originOf(server string) string {
 	if !strings.Contains(server, "://") {
 		server = "https://" + server

@@ -18,27 +18,28 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// troubleLook is the time to the next look at whether GitHub's trouble is over: nobody may call in the meantime.
+// troubleLook is the delay before the next check whether GitHub's trouble is over, because there may be no call in the
+// meantime.
 const troubleLook = 15 * time.Second
 
-// outage is why GitHub can't be used now.
+// outage is why GitHub cannot be used now.
 type outage struct{ is v1alpha1.GitHubOutage }
 
 func (o *outage) Error() string { return o.is.String() }
 
-// unavailable is the outcome of a GitHub that can't be used, and is asked again by a time at the latest.
+// unavailable returns the outcome while GitHub cannot be used. next is the latest time of the next attempt.
 func unavailable(after time.Duration, c catalog.Cause, code int, next time.Time) error {
 	c = c.Retry(next)
 	c.Err = &outage{v1alpha1.GitHubOutage{Code: int32(code), NextAttempt: c.NextAttempt}} //nolint:gosec // of HTTP
 	return kube.Wait(after, c)
 }
 
-// Unavailable is the cause of a call that failed because GitHub can't be used, without the ids of the request.
+// Unavailable returns the cause of a call that failed because GitHub cannot be used, without the request's IDs.
 func Unavailable(err error) catalog.Cause {
 	return unavailableBy(github.CodeOf(err)).With().Wrap(github.Summarize(err))
 }
 
-// unavailableBy returns the row of an HTTP status that keeps GitHub from being used.
+// unavailableBy returns the row for an HTTP status that means that GitHub cannot be used.
 func unavailableBy(code int) *catalog.Row {
 	if code == http.StatusTooManyRequests {
 		return catalog.GitHubRateLimited
@@ -46,14 +47,15 @@ func unavailableBy(code int) *catalog.Row {
 	return catalog.GitHubUnavailable
 }
 
-// Tells reports whether a connection tells of what has such a reason: its pools, scale sets and runners have it too, and one event is enough.
+// Tells reports whether a connection reports problems with a reason. Its pools, scale sets and runners have the same
+// problem, and one event is enough.
 func Tells(reason string) bool {
 	return slices.Contains([]string{
 		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
 	}, reason)
 }
 
-// OutageOf is the outage that an outcome has; nil for none.
+// OutageOf returns the outage in an outcome; nil for none.
 func OutageOf(err error) *v1alpha1.GitHubOutage {
 	if kube.ReasonOf(err, "") != v1alpha1.GitHubUnavailableReason {
 		return nil
@@ -64,8 +66,8 @@ func OutageOf(err error) *v1alpha1.GitHubOutage {
 	return &v1alpha1.GitHubOutage{Code: int32(github.CodeOf(err))} //nolint:gosec // of HTTP
 }
 
-// trouble is an outage if calls for the connection's pools fail one after the other: credentials that GitHub took ten minutes ago are of
-// no use then.
+// trouble returns an outage if consecutive calls for the connection's pools fail. Credentials that GitHub accepted ten
+// minutes ago do not help then.
 func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	t, yes := r.Connections.Trouble(Key(client.ObjectKeyFromObject(conn)))
 	switch {
@@ -91,7 +93,7 @@ func with(causes []catalog.Cause, fact catalog.Cause) []catalog.Cause {
 	return append(causes, fact)
 }
 
-// notes returns what the users of a connection that is ready should know.
+// notes returns information for the users of a ready connection.
 func (r *Reconciler) notes(conn *v1alpha1.GitHubConnection) []catalog.Cause {
 	var all []catalog.Cause
 	if end := conn.TokenEnds(r.Now()); end != nil {
@@ -106,5 +108,5 @@ func (r *Reconciler) notes(conn *v1alpha1.GitHubConnection) []catalog.Cause {
 	return all
 }
 
-// identify identifies credentials and their network.
+// identify returns a digest of credentials and their network settings.
 func identify(creds github.Credentials) string { return creds.Hash() + creds.NetworkHash() }

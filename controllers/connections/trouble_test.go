@@ -20,7 +20,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// answers makes calls for a pool of the stage's connection that GitHub answers with a status, 0 for a connection that is cut.
+// answers makes calls for a pool of the stage's connection. GitHub answers with a status, or cuts the connection if it is
+// 0.
 func (s *stage) answers(status int, body string, calls int) {
 	s.Helper()
 	network := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -40,13 +41,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A connection whose calls GitHub answers with 500 isn't connected, whatever GitHub said of its credentials ten minutes ago.
+// A connection whose calls GitHub answers with 500 is not connected, whatever GitHub answered about its credentials ten
+// minutes ago.
 func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
 		body   string
 		says   string
-		gone   string // what a pool without a client says
+		gone   string // message of a pool without a client
 	}{
 		"500": {500, "", "GitHub answered 500 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
 		"429": {429, "", "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
@@ -88,7 +90,7 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 	}
 }
 
-// Credentials that GitHub refuses to a pool are looked at at once, and then again by themselves.
+// Credentials that GitHub refuses for a pool are verified at once, and then again without another refusal.
 func TestARefusalIsLookedIntoAtOnce(t *testing.T) {
 	s := newStage(t)
 	s.reconcile()
@@ -106,7 +108,7 @@ func TestARefusalIsLookedIntoAtOnce(t *testing.T) {
 	}
 }
 
-// refuses makes a call for a pool of the stage's connection by which GitHub refuses its token.
+// refuses makes a call for a pool of the stage's connection whose token GitHub refuses.
 func (s *stage) refuses() {
 	s.Helper()
 	network := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -118,7 +120,8 @@ func (s *stage) refuses() {
 	}
 }
 
-// Pools go on with a token that worked when the one of now doesn't; nobody is to restart the controller then without knowing.
+// If the current token does not work, pools keep using an earlier one. The status must warn before the controller is
+// restarted.
 func TestFormerCredentialsAreSaid(t *testing.T) {
 	const says = "; pools go on with the former credentials, and a restart of the controller would stop them"
 	for name, tc := range map[string]struct {

@@ -21,13 +21,15 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Signatures say whether a connection's events seem to be signed with another secret than its own; *webhook.Signatures does.
+// Signatures reports whether a connection's events seem to be signed with another secret than its own; *webhook.Signatures
+// implements it.
 type Signatures interface {
 	Wrong(connection types.NamespacedName, now time.Time) (secret [sha256.Size]byte, isIt bool)
 }
 
-// eventsRefused says that the events that come aren't signed with the secret that there is; "" if they are, or it isn't known. It becomes
-// no condition: anybody can send such events, and what waits for the connection to be ready must not wait for them.
+// eventsRefused returns a message if received events are not signed with the current secret; empty if they are, or if it is
+// unknown. It does not become a condition, because anyone can send such events, and must not delay what waits for the
+// connection to be ready.
 func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubConnection) string {
 	if conn.Spec.Webhook == nil {
 		return ""
@@ -44,7 +46,7 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 	return fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", name)
 }
 
-// withEvents returns the missing features, with events if they are refused.
+// withEvents returns the missing features, including events if they are refused.
 func withEvents(missing []v1alpha1.MissingFeature, refused string) []v1alpha1.MissingFeature {
 	missing = slices.DeleteFunc(slices.Clone(missing), func(l v1alpha1.MissingFeature) bool { return l.Name == v1alpha1.FeatureEvents })
 	if refused != "" {
@@ -53,7 +55,7 @@ func withEvents(missing []v1alpha1.MissingFeature, refused string) []v1alpha1.Mi
 	return missing
 }
 
-// checkWebhook says that GitHub's events are refused for want of a secret. Pools keep working.
+// checkWebhook reports that GitHub's events are refused because there is no secret. Pools keep working.
 func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConnection) error {
 	if conn.Spec.Webhook == nil {
 		return nil
@@ -66,7 +68,7 @@ func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConn
 	case apierrors.IsForbidden(err):
 		return kube.Stall(catalog.WebhookSecretForbidden.With(name).Wrap(err))
 	case err != nil:
-		// Whether there is one is looked at again in a minute; the connection is as good as before.
+		// The Secret is checked again in a minute; until then the connection is as good as before.
 		return nil //nolint:nilerr // see above
 	case len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0:
 		return kube.Stall(catalog.WebhookSecretKeyMissing.With(name, v1alpha1.WebhookSecretKey))

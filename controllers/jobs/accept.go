@@ -18,32 +18,32 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// outcome is what becomes of an event. The more it means, the smaller it is.
+// outcome classifies an event. When outcomes are merged, the smaller value wins.
 type outcome int
 
 const (
-	taken      outcome = iota // it had something new
+	taken      outcome = iota // it contained something new
 	known                     // all of it was known
-	unmatched                 // no pool is for it
-	irrelevant                // no pool asks for its kind
-	foreign                   // it is about a repository that its connection doesn't cover
+	unmatched                 // no pool serves the job
+	irrelevant                // no pool asks for this kind of event
+	foreign                   // its connection does not cover the repository
 	overloaded                // too many events waited for a comparison with the pools
 )
 
 var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign", overloaded: "overloaded"}
 
-// Accept takes an event into memory, and returns webhook.ErrNotReady if this process doesn't lead or doesn't know
-// the connection yet. An event may come more than once.
+// Accept records an event in memory. It returns webhook.ErrNotReady if this process does not lead or does not know the
+// connection yet. An event may arrive more than once.
 func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
 	c, leads := k.connection(d.Connection)
 	if !leads || c == nil || !c.isReady(d, k.GitHub) {
-		return webhook.ErrNotReady // it is asked for again
+		return webhook.ErrNotReady // GitHub will be asked for the event later
 	}
 	k.accept(c, d, k.ownersOf(ctx, d))
 	return nil
 }
 
-// accept adds an event that came in, or was asked for, to what pools are told.
+// accept adds an event, received or recovered, to the demand of pools.
 func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
 	now, result := k.Now(), irrelevant
 	var job jobmatch.Job
@@ -66,14 +66,15 @@ func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
 }
 
-// owners are the pools whose Runner has a certain job, by their namespace.
+// owners maps a namespace to the pool whose Runner has a certain job.
 type owners map[string]types.NamespacedName
 
-// in returns the pool of a space; nil if none of its Runners has the job.
+// in returns the owner among the pools of a space; nil if none of its Runners has the job.
 func (o owners) in(s *space) *pool { return s.members[o[s.pools].Name] }
 
-// ownersOf returns the pools of the Runner that has the job of an event; none if it is no Runner on a connection of this namespace, or
-// another registration of its name. The cache knows it: a runner is there long before its job.
+// ownersOf returns the pools of the Runner that has the job of an event. It returns none if the runner is not a Runner on a
+// connection of this namespace, or is another registration with the same name. The cache knows the Runner, because it
+// exists long before its job.
 func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	if d.Job == nil {
 		return nil
@@ -81,7 +82,8 @@ func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	return k.poolsOf(ctx, k.spacesOf(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
 }
 
-// poolsOf returns the pools of the Runners of a name in the namespaces of spaces, registered with an id or, by a scale set, with any.
+// poolsOf returns the pools of the Runners with a name in the namespaces of the spaces. Without a scale set, the Runner
+// must be registered with the ID.
 func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, id int64) owners {
 	if name == "" {
 		return nil
@@ -99,8 +101,9 @@ func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, 
 	return found
 }
 
-// stateOf returns how far an event says that a job has come; 0 if it says nothing that is known. Where action and status differ, the
-// later counts: GitHub tells the status of when it sends. But a job that waits for an approval is told as queued, with the status waiting.
+// stateOf returns a job's state according to an event; 0 if the event contains no known state. If action and status differ,
+// the later state counts, because the status is as of sending the event. The exception is a job that waits for an approval:
+// its action is queued and its status waiting.
 func stateOf(action, status string) reservation.State {
 	states := map[string]reservation.State{
 		"waiting": reservation.Waiting, "pending": reservation.Waiting, "requested": reservation.Waiting, "queued": reservation.Queued,
@@ -112,16 +115,17 @@ func stateOf(action, status string) reservation.State {
 	return max(states[action], states[status])
 }
 
-// oldest is how long ago a job may have been made that waits: thirty days for an approval, and a day for a runner. GitHub ends it then.
+// oldest is the maximum age of a waiting job: thirty days for an approval, plus a day for a runner. After that GitHub ends
+// it.
 const oldest = 31 * 24 * time.Hour
 
-// isStale reports whether an event is an old one that somebody sends again.
+// isStale reports whether an event is too old and was sent again.
 func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
-// acceptJob gives an event's job to the pool that it is for, once to those that act and once to those that only observe. Where too many events
-// wait for a comparison with a namespace's pools, the job is found by a list of GitHub's instead.
+// acceptJob assigns an event's job to a pool, once among the pools that act and once among those that only observe. If too
+// many events wait for a comparison with a namespace's pools, the job is found later in one of GitHub's lists.
 func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
 	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
@@ -140,7 +144,7 @@ func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owne
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
 			owner: owners.in(s), news: d.Job,
 		}
-		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook says at once who has the job
+		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook reports at once which runner has the job
 			k.recordLater(u.owner.key, e, now)
 		}
 		result = min(result, s.enter(u, fits, now), s.enter(u.observed(), fits, now))
@@ -149,7 +153,7 @@ func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owne
 	return result
 }
 
-// jobOf is what pools are asked about: the job of an event, or its repository if it is of none.
+// jobOf returns the job of an event for matching with pools. If the event has no job, it contains only the repository.
 func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
 	job := jobmatch.Job{Host: c.scope.Host, Repository: d.Repository.FullName, OfUser: d.Repository.OwnerType == "User", Enterprise: c.enterprise(d)}
 	if d.Job != nil {
@@ -158,7 +162,7 @@ func (c *connection) jobOf(d webhook.Delivery) jobmatch.Job {
 	return job
 }
 
-// enterprise that a delivery is from. An enterprise's own webhook has no other's.
+// enterprise returns the enterprise of a delivery. An enterprise's own webhook only sends events of that enterprise.
 func (c *connection) enterprise(d webhook.Delivery) string {
 	if c.scope.Kind == jobmatch.Enterprise {
 		return cmp.Or(d.Enterprise, c.scope.Path)
@@ -166,16 +170,17 @@ func (c *connection) enterprise(d webhook.Delivery) string {
 	return d.Enterprise
 }
 
-// update is an event of a job, and what is needed to find the pool that has it.
+// update is an event of a job, with the facts that are needed to find its pool.
 type update struct {
 	job      jobmatch.Job
 	event    reservation.Event
-	owner    *pool                // whose Runner has the job; nil if no pool's has
-	observes bool                 // it is for the pools that observe
-	news     *webhook.WorkflowJob // what an event tells of the job
+	owner    *pool                // pool whose Runner has the job; nil if there is none
+	observes bool                 // for pools that only observe
+	news     *webhook.WorkflowJob // the event's data about the job
 }
 
-// observed is the same update for pools that observe: they have no runners, and count a job as long as any runner has it.
+// observed returns the same update for pools that only observe. They have no runners, and count a job while any runner has
+// it.
 func (u update) observed() update {
 	u.observes, u.owner = true, nil
 	return u
@@ -183,15 +188,15 @@ func (u update) observed() update {
 
 func (u update) key() jobKey { return jobKey{host: u.job.Host, id: u.event.ID, observes: u.observes} }
 
-// isOwned reports whether the job is on a runner of a pool that counts it.
+// isOwned reports whether a runner of a pool that counts the job has it.
 func (u update) isOwned() bool {
 	return u.owner != nil && u.owner.now.jobs && u.owner.serves(u.job)
 }
 
-// enter gives a job to its pool, or the update to the pool that has it.
+// enter assigns a job to a pool, or passes the update to the pool that already has it.
 func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome {
 	holder := s.holder(u.key())
-	if u.isOwned() && u.owner != holder { // it is the pool's whose runner has it, wherever it was expected
+	if u.isOwned() && u.owner != holder { // the pool whose runner has the job gets it, wherever it was expected
 		if holder != nil {
 			s.enterAt(holder, u.event, now)
 		}
@@ -219,7 +224,7 @@ func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome
 	return taken
 }
 
-// enterAt enters an event of a job at a pool, which is woken if it then needs another number of runners.
+// enterAt records an event of a job in a pool's ledger, and wakes the pool if it then needs another number of runners.
 func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
 	changed := false
@@ -232,8 +237,8 @@ func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	return changed
 }
 
-// noteCounts notes what follows from an entry in a pool's ledger, given the counts before and whether it changed. Jobs for which there was
-// no room are found again by a comparison with GitHub.
+// noteCounts handles the consequences of an entry in a pool's ledger. before has the counts before the entry, and changed
+// is true if the ledger changed. A comparison with GitHub finds jobs for which the ledger had no room.
 func (s *space) noteCounts(p *pool, before reservation.Counts, changed bool, repository string, now time.Time) {
 	counts := p.ledger.Counts()
 	if counts.Dropped > before.Dropped {
@@ -248,7 +253,7 @@ func (s *space) noteCounts(p *pool, before reservation.Counts, changed bool, rep
 	}
 }
 
-// winner is the pool that a job is for, of the candidates that it fits; nil if it is for none.
+// winner returns the pool that should get a job, among the matching candidates; nil if there is none.
 func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool {
 	best := &candidate{}
 	for c := range s.asking(u.job.Labels) {
@@ -260,7 +265,7 @@ func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool 
 	return best.pool
 }
 
-// addBoosts counts an event for all triggers that it fits.
+// addBoosts counts an event for all triggers that it matches.
 func (k *JobTracker) addBoosts(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
 	result, length := overloaded, max(len(d.Repository.FullName), len(d.Branch))
 	if d.CheckRun != nil {
@@ -280,7 +285,7 @@ func (k *JobTracker) addBoosts(job jobmatch.Job, d webhook.Delivery, now time.Ti
 	return result
 }
 
-// addBoostsAt counts an event for triggers of a pool.
+// addBoostsAt counts an event for triggers of one pool.
 func (s *space) addBoostsAt(p *pool, triggers []*trigger, d webhook.Delivery, now time.Time) outcome {
 	if len(triggers) == 0 || s.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
 		return irrelevant
@@ -296,10 +301,10 @@ func (s *space) addBoostsAt(p *pool, triggers []*trigger, d webhook.Delivery, no
 	return result
 }
 
-// boostLag is how much later than it happened an event may be told of, clocks that differ included.
+// boostLag is the maximum delay between an event and its delivery, including differences between clocks.
 const boostLag = 5 * time.Minute
 
-// boostFrom is when an event begins to count: when it was told of, unless it is an old one that somebody tells of again.
+// boostFrom returns the delivery time or, for a late redelivery, the time of the event.
 func boostFrom(d webhook.Delivery) time.Time {
 	if !d.Happened.IsZero() && d.Happened.Add(boostLag).Before(d.At) {
 		return d.Happened
@@ -307,7 +312,7 @@ func boostFrom(d webhook.Delivery) time.Time {
 	return d.At
 }
 
-// hash of a name that is remembered by it.
+// hash returns a hash of a name, ignoring case. It is stored instead of the name.
 func hash(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(strings.ToLower(name))) // never fails

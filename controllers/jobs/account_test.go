@@ -24,7 +24,7 @@ func TestForeignConfigMapsAreLeftAlone(t *testing.T) {
 		x.lead()
 		defer x.end()
 		x.accept(job(1, "queued", "gpu"))
-		x.want("gpu", 1) // it counts all the same
+		x.want("gpu", 1) // it counts anyway
 		wait(time.Minute)
 		if n := len(x.written("gpu-jobs")); n != 0 {
 			t.Errorf("%d writes", n)
@@ -62,7 +62,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 		x.end()
 		x.lead()
 		x.want("gpu", 2)
-		if err := x.api.Delete(t.Context(), config); err != nil { // and when somebody deletes it, it is made anew
+		if err := x.api.Delete(t.Context(), config); err != nil { // and if a user deletes it, it is created again
 			t.Fatal(err)
 		}
 		x.accept(job(3, "queued", "gpu"))
@@ -74,7 +74,7 @@ func TestAChangedConfigMapIsReadAgain(t *testing.T) {
 	})
 }
 
-// Damaged bytes are as if nothing were there, and hold up nothing.
+// Damaged bytes are treated like a missing record and block nothing.
 func TestADamagedAccountBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poolOf("gpu")
@@ -111,7 +111,7 @@ func TestIrrelevantEventsCostNoWrite(t *testing.T) {
 	})
 }
 
-// Until the account is read, nobody knows how many jobs there are; the first that come in are added to it then.
+// Until the stored jobs are read, the number of jobs is unknown. The first jobs that arrive are then added to them.
 func TestNothingIsSaidBeforeTheAccountIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))

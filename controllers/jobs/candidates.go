@@ -12,38 +12,39 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Tenants choose how many pools they have, and how many patterns in each. So events are compared with pools without any lock, and only with the
-// pools that ask for the event's kind and one of its labels.
+// Tenants choose how many pools they have, and how many patterns each has. So events are compared with pools without
+// holding any lock, and only with pools that ask for the event's kind and one of its labels.
 const (
-	// littleWork is how many characters a namespace may compare at once. Larger comparisons of a namespace run one after the other, so that it
-	// takes one CPU at most, and let others run after each such part. It is enough for 64 pools with a few patterns.
+	// littleWork is how many characters a namespace may compare concurrently. Larger comparisons of a namespace run one after
+	// the other, so that it uses one CPU at most, and yield after each such part. It is enough for 64 pools with a few
+	// patterns.
 	littleWork = 64 << 10
-	// overhead is what a comparison takes beside its characters, in characters.
+	// overhead is the fixed cost of a comparison, in characters.
 	overhead = 512
 	// maxName is the length of the longest OWNER/NAME on GitHub.
 	maxName = 140
-	// maxWaiting is how many events may wait for such a comparison: a quarter of what the webhook server works on at once. Further ones are not
-	// compared with that namespace's pools.
+	// maxWaiting is how many events may wait for such a comparison: a quarter of the webhook server's concurrency. Further
+	// events are not compared with that namespace's pools.
 	maxWaiting = 32
 )
 
 // onComparison is called before each comparison. Only tests set it.
 var onComparison = func() {}
 
-// candidate is what a pool asks for. It never changes, so that it can be compared without a lock: a change of the pool or of its connection
-// makes another one.
+// candidate is what a pool asks for. It is immutable, so that it can be compared without a lock. A change of the pool or
+// its connection creates a new candidate.
 type candidate struct {
 	pool     *pool
 	observes bool
 	jobs     bool // it has spec.demand.webhook
-	placed   bool // its connection is known, and it may use that
+	placed   bool // its connection is known and allows the pool
 	match    jobmatch.Pool
 	triggers []trigger
-	// The effort of a comparison with a job's repository, and with an event.
+	// Effort of a comparison with a job's repository, and with an event.
 	ofJob, ofEvent effort
 }
 
-// effort is what it takes to compare patterns with a text.
+// effort is the cost of comparing patterns with a text.
 type effort struct{ patterns, characters int }
 
 func (e *effort) add(lists ...[]string) {
@@ -55,10 +56,11 @@ func (e *effort) add(lists ...[]string) {
 	}
 }
 
-// with bounds the characters that a comparison with a text of a length looks at: each pattern's, and the text's for each pattern.
+// with returns an upper bound of the characters that a comparison with a text of a length reads: each pattern, and the text
+// once per pattern.
 func (e *effort) with(length int) int { return overhead + e.characters + e.patterns*length }
 
-// candidateOf prepares what a pool asks for.
+// candidateOf returns the candidate of a pool.
 func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 	c := candidate{observes: obj.Spec.GetMode() == v1alpha1.Observe, jobs: obj.Spec.Demand.Webhook != nil, match: jobmatch.Of(obj, jobmatch.Scope{})}
 	c.ofJob.add(c.match.Repositories)
@@ -69,24 +71,24 @@ func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 	return c
 }
 
-// fits reports whether a job may be for the pool.
+// fits reports whether the pool may serve a job.
 func (c *candidate) fits(job jobmatch.Job) bool {
 	onComparison()
 	return c.match.Has(job.Labels) && c.match.Covers(job)
 }
 
-// jobWork returns what it takes to compare a job with a candidate.
+// jobWork returns the cost of comparing a job with a candidate.
 func jobWork(job jobmatch.Job) func(*candidate) int {
 	return func(c *candidate) int { return c.ofJob.with(len(job.Repository)) }
 }
 
-// covers reports whether jobs of a repository may be for the pool.
+// covers reports whether the pool may serve jobs of a repository.
 func (c *candidate) covers(job jobmatch.Job) bool {
 	onComparison()
 	return c.match.Covers(job)
 }
 
-// triggered returns the triggers that an event fits.
+// triggered returns the triggers that match an event.
 func (c *candidate) triggered(job jobmatch.Job, d webhook.Delivery) (fitting []*trigger) {
 	onComparison()
 	if !c.match.Scope.Covers(job) {
@@ -100,7 +102,7 @@ func (c *candidate) triggered(job jobmatch.Job, d webhook.Delivery) (fitting []*
 	return fitting
 }
 
-// trigger is a boost whose patterns are prepared.
+// trigger is a boost with compiled patterns.
 type trigger struct {
 	v1alpha1.Boost
 	repositories, names, branches jobmatch.Patterns
@@ -113,7 +115,7 @@ func newTrigger(t v1alpha1.Boost) trigger {
 	}
 }
 
-// fits reports whether an event is one that the trigger waits for.
+// fits reports whether an event matches the trigger.
 func (t *trigger) fits(d webhook.Delivery) bool {
 	if string(t.Event) != d.Event || !t.repositories.AnyRepository(d.Repository.FullName) {
 		return false
@@ -130,13 +132,13 @@ func (t *trigger) fits(d webhook.Delivery) bool {
 	return t.branches.Any(d.Branch)
 }
 
-// candidates are a set.
+// candidates is a set of candidates.
 type candidates map[*candidate]struct{}
 
-// asked is what a pool asks for: events of a kind or, of jobs, ones with a label.
+// asked is a kind of event or, for jobs, a label that a pool asks for.
 type asked struct{ event, label string }
 
-// asks lists what a pool asks for; nothing while it isn't placed.
+// asks returns the kinds and labels that a pool asks for; none while it is not placed.
 func (c *candidate) asks() []asked {
 	if !c.placed {
 		return nil
@@ -156,7 +158,7 @@ func (c *candidate) asks() []asked {
 	return all
 }
 
-// list has events compared with a candidate, or no more.
+// list adds a candidate to the index of events, or removes it.
 func (s *space) list(c *candidate, isListed bool) {
 	keys := c.asks()
 	if weight := int64(c.ofJob.with(maxName) + c.ofEvent.with(maxName)); len(keys) > 0 && isListed {
@@ -179,7 +181,7 @@ func (s *space) list(c *candidate, isListed bool) {
 	}
 }
 
-// asking returns the candidates for jobs with labels: those that ask for the label for which there are the fewest.
+// asking returns the candidates for jobs with the labels: those that ask for the label with the fewest candidates.
 func (s *space) asking(labels []string) (fewest candidates) {
 	for i, label := range labels {
 		if those := s.index[asked{webhook.WorkflowJobEvent, label}]; i == 0 || len(those) < len(fewest) {
@@ -189,9 +191,9 @@ func (s *space) asking(labels []string) (fewest candidates) {
 	return fewest
 }
 
-// settle decides something about each candidate of a set without the lock of the space, and takes the lock once nothing is left to decide: what
-// changed meanwhile is decided on as well. It decides nothing and returns false, with the lock too, if more comparisons than so many wait for
-// their turn.
+// settle decides something about each candidate of a set without the lock of the space, and takes the lock once nothing is
+// left to decide. It repeats for candidates that changed in the meantime. If more than most comparisons wait for their
+// turn, it decides nothing and returns false, also with the lock held.
 func settle[T any](s *space, most int32, of func() candidates, work func(*candidate) int, decide func(*candidate) T) (map[*candidate]T, bool) {
 	decided := map[*candidate]T{}
 	for {
@@ -213,8 +215,8 @@ func settle[T any](s *space, most int32, of func() candidates, work func(*candid
 	}
 }
 
-// compare calls a function for each candidate, in a turn of the space's unless that is little work. It returns false and calls nothing if more
-// comparisons than so many wait for their turn.
+// compare calls do for each candidate. Unless the work is small, it first waits for the space's turn. If more than most
+// comparisons wait for their turn, it calls nothing and returns false.
 func (s *space) compare(most int32, list []*candidate, work func(*candidate) int, do func(*candidate)) bool {
 	total := 0
 	for _, c := range list {

@@ -21,49 +21,49 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// GitHub never sends an event twice by itself. So a JobTracker lists the deliveries of each webhook now and then, and reads those that failed
-// or that it doesn't know: somebody between GitHub and here may have accepted them. After a start it reads those too that the process
-// before had taken in and may not have written down.
+// GitHub never resends an event by itself. So a JobTracker lists the deliveries of each webhook periodically, and reads
+// those that failed or that it does not know: a proxy between GitHub and Corral may have accepted them. After a start it
+// also reads deliveries that the previous process received and may not have stored.
 const (
-	// catchInterval is the time between two looks at a webhook's deliveries, and catchMost where there are many: a look takes a call for each
-	// hundred, for which it is perPage later.
+	// catchInterval is the interval between two checks of a webhook's deliveries, and catchMost the interval if there are
+	// many. A check takes one call per hundred deliveries, and each call adds perPage to the interval.
 	catchInterval, catchMost, perPage = time.Minute, 5 * time.Minute, 6 * time.Second
-	// troubled is that time after a look that found some lost: likely there are more to come.
+	// troubled is the interval after a check that found lost deliveries, because there are probably more to come.
 	troubled = 15 * time.Second
-	// noClient is when a connection is looked at again that isn't ready.
+	// noClient is the delay before the next check of a connection that is not ready.
 	noClient = 5 * time.Second
-	// hopeless is when it is looked at again if GitHub has no deliveries to show.
+	// hopeless is the delay before the next check if GitHub cannot show deliveries.
 	hopeless = 10 * time.Minute
-	// lag is how late a failed delivery may show up, or by how much clocks may differ: GitHub waits 10 s for an answer.
+	// lag is how late a failed delivery may appear, including differences between clocks. GitHub waits 10 s for an answer.
 	lag = 90 * time.Second
-	// durableLag is the same for those that were taken in.
+	// durableLag is the same for deliveries that were accepted.
 	durableLag = time.Minute
-	// firstLook is how far back the first look goes, where nothing is known of earlier ones.
+	// firstLook is how far back the first check goes if nothing is known about earlier ones.
 	firstLook = 10 * time.Minute
-	// furthest is how far back any look goes: GitHub keeps deliveries for three days.
+	// furthest is how far back any check goes: GitHub keeps deliveries for three days.
 	furthest = 72 * time.Hour
-	// maxPages bounds a look, in pages of a hundred deliveries.
+	// maxPages limits a check, in pages of a hundred deliveries.
 	maxPages = 500
-	// readers is how many deliveries are read at once.
+	// readers is how many deliveries are read concurrently.
 	readers = 8
 )
 
-// errTooMany is when there are more deliveries than are gone through.
+// errTooMany means that there are more deliveries than a check reads.
 var errTooMany = fmt.Errorf("more than %d deliveries", maxPages*100)
 
-// errNotReady is when a connection has no client yet.
+// errNotReady means that a connection has no client yet.
 var errNotReady = errors.New("the connection is not ready")
 
-// lookBack is what is known of looks at a connection's deliveries.
+// lookBack is the state of the checks of a connection's deliveries.
 type lookBack struct {
-	passed   [2]time.Time // begin and end of the last look at all deliveries
-	pages    int          // that it had
-	found    int          // how many lost ones it found
-	relevant time.Time    // when an event last had something new
-	since    time.Time    // when this process, which leads, learned of the connection
+	passed   [2]time.Time // begin and end of the last check of all deliveries
+	pages    int          // number of pages that it read
+	found    int          // number of lost deliveries that it found
+	relevant time.Time    // when an event last contained something new
+	since    time.Time    // when this process, which leads, first saw the connection
 }
 
-// pause is the time to the next look at a connection's deliveries.
+// pause returns the delay until the next check of a connection's deliveries.
 func (l *lookBack) pause() time.Duration {
 	least := catchInterval
 	if l.found > 0 {
@@ -72,7 +72,7 @@ func (l *lookBack) pause() time.Duration {
 	return min(max(least, time.Duration(l.pages)*perPage), catchMost)
 }
 
-// reconcileDeliveries takes in a connection's deliveries that were lost, as far as GitHub tells.
+// reconcileDeliveries recovers a connection's lost deliveries, if GitHub can show them.
 func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (reconcile.Result, error) {
 	if err := k.lookBack(ctx, c); err != nil {
 		return retry(ctx, err)
@@ -82,8 +82,8 @@ func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (re
 	return after(c.lookBack.pause()), nil
 }
 
-// retry is what a reconciler returns after an error of GitHub's. A short wait is left to the rate limiter: calls that are refused in a row
-// have to come slower.
+// retry returns the result of a reconciler after an error from GitHub. Short waits are left to the rate limiter, because
+// repeatedly refused calls must slow down.
 func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	wait := pauseAfter(err)
 	if wait < minBackoff {
@@ -91,15 +91,15 @@ func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	}
 	switch {
 	case errors.Is(err, errNotReady):
-	case github.KindOf(err) == github.KindForbidden: // what a connection may not is in its status
-		log.FromContext(ctx).V(1).Info("GitHub is asked again later", "after", wait.String(), "error", err.Error())
+	case github.KindOf(err) == github.KindForbidden: // the connection's status reports missing permissions
+		log.FromContext(ctx).V(1).Info("Asking GitHub again later", "after", wait.String(), "error", err.Error())
 	default:
-		kube.Warn(ctx, "GitHub is asked again later", "after", wait.String(), "error", err.Error())
+		kube.Warn(ctx, "Asking GitHub again later", "after", wait.String(), "error", err.Error())
 	}
 	return after(wait), nil
 }
 
-// pauseAfter is how long to wait after an error of GitHub's; 0 to leave it to the rate limiter.
+// pauseAfter returns how long to wait after an error from GitHub; 0 to leave it to the rate limiter.
 func pauseAfter(err error) time.Duration {
 	if errors.Is(err, errNotReady) {
 		return noClient
@@ -110,21 +110,21 @@ func pauseAfter(err error) time.Duration {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return 0
 	}
-	if github.KindOf(err) == "" { // it is not GitHub's
+	if github.KindOf(err) == "" { // the error is not from GitHub
 		return 0
 	}
 	return hopeless
 }
 
-// window is which deliveries a look is about.
+// window selects the deliveries of a check.
 type window struct {
 	hook int64
-	// installations of the App that connections of the namespace are for; nil if the webhook isn't an App's.
+	// installations are the App installations of the namespace's connections; nil if the webhook is not an App's.
 	installations map[int64]bool
 
-	failed    time.Time // those that failed since
-	accepted  time.Time // those that were accepted since,
-	acceptedC time.Time // and before this process did that itself: of those, it knows which it has
+	failed    time.Time // start of the range of failed deliveries
+	accepted  time.Time // start of the range of accepted deliveries
+	acceptedC time.Time // end of that range, when this process began to accept deliveries itself and to know which it has
 }
 
 func (w window) begin() time.Time {
@@ -134,8 +134,8 @@ func (w window) begin() time.Time {
 	return w.failed
 }
 
-// lookBack goes through the deliveries from the newest to the oldest that may be lost. So the end of a job is met before its beginning, and no
-// runner is started for a job that has ended.
+// lookBack reads the deliveries from the newest to the oldest that may be lost. In this order it sees the end of a job
+// before its beginning, and starts no runner for a job that has ended.
 func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 	gh, ok := k.GitHub(c.key)
 	if !ok {
@@ -149,7 +149,7 @@ func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 	next, pages, found := "", 0, 0
 	for ended := false; !ended; pages++ {
 		if pages == maxPages {
-			ctrl.Log.WithName("demand").Error(errTooMany, "Lost deliveries are left out", "connection", c.key, "since", w.begin())
+			ctrl.Log.WithName("demand").Error(errTooMany, "Too many lost deliveries; the oldest are skipped", "connection", c.key, "since", w.begin())
 			break
 		}
 		list, after, err := k.page(ctx, gh, w, next)
@@ -180,7 +180,7 @@ func (k *JobTracker) page(ctx context.Context, gh GitHub, w window, next string)
 	return list, after, nil
 }
 
-// window of a look that begins now.
+// window returns the window of a check that begins now.
 func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	c.mu.Lock()
 	c.learnSender(gh)
@@ -198,7 +198,7 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	if !c.lookBack.passed[0].IsZero() {
 		looked = c.lookBack.passed[0]
 	}
-	// Once a look has seen all that others accepted, this process knows what it accepted itself.
+	// Once a check has covered everything that others accepted, this process knows what it accepted itself.
 	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.cursor.inherited.Durable.Time, durableLag), acceptedC: c.lookBack.since.Add(durableLag)}
 	if c.lookBack.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
@@ -211,8 +211,8 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	return w
 }
 
-// installations of Apps that the connections of a namespace are for. An App's list of deliveries tells of all of its
-// installations; what others are told is not for this namespace.
+// installations returns the App installations of a namespace's connections. An App's list contains the deliveries of all of
+// its installations, and deliveries of other installations are not for this namespace.
 func (k *JobTracker) installations(namespace string) map[int64]bool {
 	all := map[int64]bool{}
 	for _, c := range k.connectionsOf(namespace) {
@@ -224,7 +224,7 @@ func (k *JobTracker) installations(namespace string) map[int64]bool {
 	return all
 }
 
-// acceptMissed accepts those deliveries of a page that were lost, and returns how many there were.
+// acceptMissed accepts the lost deliveries of a page, and returns how many there were.
 func (k *JobTracker) acceptMissed(ctx context.Context, gh GitHub, c *connection, list []rest.Delivery, w window) (int, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -254,7 +254,7 @@ func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
 	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.seen.complete(d.DeliveredAt))
 }
 
-// known reports whether a delivery came in for any connection of the namespace: they have the same pools.
+// known reports whether a delivery was received for any connection of the namespace, because they share their pools.
 func (k *JobTracker) known(namespace, guid string) bool {
 	return slices.ContainsFunc(k.connectionsOf(namespace), func(c *connection) bool {
 		c.mu.Lock()
@@ -272,13 +272,14 @@ func (k *JobTracker) concerns(namespace, event string) bool {
 	})
 }
 
-// acceptAgain reads a delivery and accepts it. Where GitHub doesn't show what it carried, it is to send it again.
+// acceptAgain reads a delivery and accepts it. If GitHub does not show its payload, it asks GitHub to send the delivery
+// again.
 func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, hook int64, listed rest.Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
-	case github.IsNotFound(err), github.KindOf(err) == github.KindUnexpected: // it is too old; or too large, or makes no sense
+	case github.IsNotFound(err), github.KindOf(err) == github.KindUnexpected: // it is too old, too large, or invalid
 		k.giveUp(c, listed.GUID)
 		return nil
 	case err != nil:
@@ -302,7 +303,7 @@ func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, 
 	return nil
 }
 
-// giveUp asks for a delivery no more: it won't get better.
+// giveUp stops asking for a delivery that can never be read.
 func (k *JobTracker) giveUp(c *connection, guid string) {
 	caught.WithLabelValues("bad").Inc()
 	c.do(func() { c.seen.add(guid, k.Now()) })

@@ -10,7 +10,7 @@ import (
 	"github.com/corral-dev/corral/internal/meter"
 )
 
-// Every series is bounded by the number of pools, whatever the number of events.
+// The number of series depends on the number of pools, never on the number of events.
 var (
 	events  = meter.Counters("corral_demand_events_total", "Events of GitHub that were taken in, by what became of them.", "event", "outcome")
 	caught  = meter.Counters("corral_demand_deliveries_recovered_total", "Lost deliveries that were read, asked for again, or are bad.", "how")

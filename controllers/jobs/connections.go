@@ -19,72 +19,73 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// GitHub is what is asked of GitHub for one connection. rest.Client does it, within GitHub's limits.
+// GitHub is the part of GitHub's API that is used for one connection. rest.Client implements it, within GitHub's limits.
 type GitHub interface {
-	// Deliveries returns a page of the deliveries of a webhook, newest first, and where the next begins; "" if there is none.
+	// Deliveries returns a page of a webhook's deliveries, newest first, and the cursor of the next page; empty if there is
+	// none.
 	Deliveries(ctx context.Context, hookID int64, cursor string) (page []rest.Delivery, next string, err error)
 	// Payload returns the event and the body of a delivery.
 	Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error)
-	// Redeliver has GitHub send a delivery again.
+	// Redeliver makes GitHub send a delivery again.
 	Redeliver(ctx context.Context, hookID, id int64) error
-	// Jobs returns the jobs of a repository that haven't ended.
+	// Jobs returns the jobs of a repository that have not ended.
 	Jobs(ctx context.Context, repository string, maxAge time.Duration) (rest.JobList, error)
 	// Visible reports whether jobs of a repository may use a runner group.
 	Visible(ctx context.Context, group, repository string) (bool, error)
-	// InstallationID of the App whose credentials the connection has; 0 with a token.
+	// InstallationID returns the ID of the App installation of the connection's credentials; 0 for a token.
 	InstallationID() int64
 }
 
 const (
-	// maxSeen is how many deliveries of a connection are remembered twice over.
+	// maxSeen is how many deliveries of a connection each of the two generations remembers.
 	maxSeen = 32_768
-	// maxViews is for how many repositories it is remembered which groups a namespace's pools may use; maxLookups is how many wait to be
-	// looked up, lookersUp at once.
+	// maxViews is for how many repositories the visible groups of a namespace's pools are cached. maxLookups is how many
+	// lookups may wait, and lookersUp how many run concurrently.
 	maxViews, maxLookups, lookersUp = 20_000, 256, 2
-	// viewFor is how long that is believed, and viewRetry how long it isn't asked again after a failure.
+	// viewFor is how long such a result is valid, and viewRetry the minimum delay after a failed lookup.
 	viewFor, viewRetry = 10 * time.Minute, time.Minute
-	// maxSuspects is how many repositories of a namespace's pools wait to be compared with GitHub.
+	// maxSuspects is how many repositories of a namespace's pools may wait for a comparison with GitHub.
 	maxSuspects = 1_000
 )
 
-// connection is what is known of a GitHubConnection. Namespaces that may use it share what it remembers.
+// connection is the state of a GitHubConnection. Namespaces that may use it share this state.
 type connection struct {
 	key types.NamespacedName
 	uid types.UID
 
-	mu     sync.Mutex // whoever holds it waits for nothing
+	mu     sync.Mutex // nothing blocks while it is held
 	owner  metav1.OwnerReference
 	scope  jobmatch.Scope
 	placed bool  // scope is known
-	hook   bool  // events come in for it
-	hookID int64 // 0 for an App's webhook, or if it isn't known
-	// sender is whose webhook sends the events, and installation the App's that the credentials are of.
+	hook   bool  // events are received for it
+	hookID int64 // 0 for an App's webhook, or if unknown
+	// sender is the owner of the webhook that sends the events, and installation the App installation of the credentials.
 	sender       sender
 	installation int64
 
 	seen       seen
 	lookBack   lookBack
 	cursor     cursorFile
-	backingOff map[string]backingOff // repositories that can't be compared
+	backingOff map[string]backingOff // repositories that cannot be compared
 }
 
 func newConnection(key types.NamespacedName, uid types.UID, now time.Time) *connection {
 	return &connection{key: key, uid: uid, backingOff: map[string]backingOff{}, lookBack: lookBack{since: now}}
 }
 
-// do calls f with the lock.
+// do calls f with the lock held.
 func (c *connection) do(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
-// learn takes over what the object says.
+// learn updates the connection from its object.
 func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
-	c.owner.BlockOwnerDeletion = nil // that would take a right on the connection's finalizers, where such rights are enforced
+	c.owner.BlockOwnerDeletion = nil // it would require a right on the connection's finalizers where the API server enforces such rights
 	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
 	c.hook, c.hookID, c.sender = obj.Spec.Webhook != nil, 0, unknownSender
 	if c.hook {
@@ -92,7 +93,7 @@ func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
 	}
 }
 
-// isReady reports whether it is known what the connection is for and, for an event of what it isn't for, whose webhook sent it.
+// isReady reports whether the connection's scope is known and, for an event outside the scope, whose webhook sent it.
 func (c *connection) isReady(d webhook.Delivery, github func(types.NamespacedName) (GitHub, bool)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,23 +107,23 @@ func (c *connection) isReady(d webhook.Delivery, github func(types.NamespacedNam
 	return c.placed
 }
 
-// isUsable reports whether it is known what the connection is for and, if asked, whether events come in for it.
+// isUsable reports whether the connection's scope is known and, if hook is true, whether events are received for it.
 func (c *connection) isUsable(hook bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.placed && (c.hook || !hook)
 }
 
-// sender is whose webhook a connection's events come from.
+// sender is the owner of the webhook that sends a connection's events.
 type sender int
 
 const (
 	unknownSender sender = iota
-	ownSender            // that of what the connection is for: its repository's, organization's or enterprise's
-	appSender            // the App's, which sends the events of all that it is installed on
+	ownSender            // the webhook of the repository, organization or enterprise of the connection
+	appSender            // the App's webhook, which sends the events of everything on which the App is installed
 )
 
-// learnSender finds out who sends the events, from the credentials.
+// learnSender derives from the credentials who sends the events.
 func (c *connection) learnSender(gh GitHub) {
 	c.installation, c.sender = gh.InstallationID(), ownSender
 	if c.hookID == 0 && c.installation != 0 {
@@ -130,19 +131,20 @@ func (c *connection) learnSender(gh GitHub) {
 	}
 }
 
-// covers reports whether the connection's webhook may send events of a repository. A webhook secret of a repository or an organization
-// proves that scope only. An App's webhook covers all that the App is installed on.
+// covers reports whether the connection's webhook may send events of a repository. The webhook secret of a repository or an
+// organization proves that scope only. An App's webhook covers everything on which the App is installed.
 func (c *connection) covers(job jobmatch.Job) bool {
 	return c.sender == appSender || c.scope.Covers(job)
 }
 
-// seen are deliveries that were taken in, by their GUID's hash, the newer and the older half; begun is when each was.
+// seen records received deliveries by the hash of their GUID, in two generations, newer and older. begun is when each
+// generation began.
 type seen struct {
 	guids [2]map[uint64]struct{}
 	begun [2]time.Time
 }
 
-// add remembers a delivery that was taken in.
+// add records a received delivery.
 func (s *seen) add(guid string, now time.Time) {
 	if s.guids[0] == nil || len(s.guids[0]) >= maxSeen {
 		s.guids[0], s.guids[1] = map[uint64]struct{}{}, s.guids[0]
@@ -158,19 +160,20 @@ func (s *seen) has(guid string) bool {
 	return newer || older
 }
 
-// complete reports whether all deliveries of a time, which this process took in, are still known. Before the first there was none.
+// complete reports whether the record still contains all deliveries that this process received at a time. Before the first
+// one there was none.
 func (s *seen) complete(at time.Time) bool {
 	return s.begun[1].IsZero() || at.After(s.begun[1].Add(durableLag))
 }
 
-// view is whether a repository may use a runner group.
+// view is the result of a lookup whether a repository may use a runner group.
 type view struct {
 	seen   jobmatch.Visibility
-	until  time.Time // when it is to be looked up again
+	until  time.Time // when it should be looked up again
 	asking bool
 }
 
-// lookup is a runner group to look up for a repository, by a connection.
+// lookup is a runner group to look up for a repository, through a connection.
 type lookup struct {
 	conn              types.NamespacedName
 	group, repository string
@@ -178,8 +181,8 @@ type lookup struct {
 
 func (l lookup) key() uint64 { return hash(l.conn.Name + "\x00" + l.group + "\x00" + l.repository) }
 
-// visible returns whether a repository may use a pool's runner group, as far as that is known. What isn't is looked up, unless too many
-// wait for it: then the next event asks for it.
+// visible returns whether a repository may use a pool's runner group, if that is known. It queues a lookup if not. If too
+// many lookups wait, the next event will queue it.
 func (s *space) visible(p *pool, repository string, now time.Time) jobmatch.Visibility {
 	if p.now.match.Scope.Kind == jobmatch.Repository {
 		return jobmatch.Visible
@@ -216,7 +219,8 @@ func (k *JobTracker) reconcileGroups(ctx context.Context, s *space) (reconcile.R
 	return reconcile.Result{}, g.Wait()
 }
 
-// lookUp finds out whether a repository may use a runner group. What was known holds if GitHub doesn't say.
+// lookUp asks GitHub whether a repository may use a runner group. If GitHub does not answer, the previous result stays
+// valid.
 func (k *JobTracker) lookUp(ctx context.Context, s *space, l lookup) {
 	visible, err := false, errNotReady
 	if gh, ok := k.GitHub(l.conn); ok {
@@ -236,17 +240,17 @@ func (k *JobTracker) lookUp(ctx context.Context, s *space, l lookup) {
 	}
 	s.views[l.key()] = v
 	if v.seen == jobmatch.Hidden && before.seen != v.seen {
-		s.suspect(suspect{l.conn, l.repository}, now) // jobs may have been given to the wrong pool
+		s.suspect(suspect{l.conn, l.repository}, now) // jobs may have been assigned to the wrong pool
 	}
 }
 
-// suspect is a repository whose jobs may be with the wrong pool, and the connection by which to find out.
+// suspect is a repository whose jobs may be assigned to the wrong pool, and the connection for checking that.
 type suspect struct {
 	conn       types.NamespacedName
 	repository string
 }
 
-// suspect has a repository compared with GitHub, when its lists have caught up.
+// suspect schedules a comparison of a repository with GitHub, once GitHub's lists have caught up.
 func (s *space) suspect(r suspect, now time.Time) {
 	if r.repository != "" && len(s.suspects) < maxSuspects {
 		s.suspects[r] = now.Add(suspectAfter)

@@ -18,36 +18,37 @@ import (
 )
 
 const (
-	// cursorLook is how often it is looked whether a cursor is to be written.
+	// cursorLook is how often a reconciler checks whether a cursor needs to be written.
 	cursorLook = time.Second
-	// cursorInterval is the least time between two writes of a cursor while events come; cursorIdle when none does that matters.
+	// cursorInterval is the minimum interval between two writes of a cursor while relevant events arrive, and cursorIdle the
+	// interval otherwise.
 	cursorInterval, cursorIdle = 5 * time.Second, 10 * time.Minute
-	// cursorKey holds the cursor in its ConfigMap.
+	// cursorKey is the key of the cursor in its ConfigMap.
 	cursorKey = "cursor"
 )
 
-// cursor says up to when the deliveries of a webhook are done with.
+// cursor records up to when the deliveries of a webhook have been processed.
 type cursor struct {
-	// Looked is when the last look at all deliveries began: those that failed before were taken in.
+	// Looked is when the last check of all deliveries began. Deliveries that failed before that were recovered.
 	Looked metav1.Time `json:"looked"`
-	// Durable is up to when all that was taken in is written down.
+	// Durable is the time before which everything received has been stored.
 	Durable metav1.Time `json:"durable"`
 }
 
-// DeliveriesName is the name of the ConfigMap that says up to when a connection's deliveries are done with.
+// DeliveriesName returns the name of the ConfigMap that records up to when a connection's deliveries have been processed.
 func DeliveriesName(connection string) string { return connection + "-deliveries" }
 
-// cursorFile is a cursor and what is known of its ConfigMap.
+// cursorFile is a cursor and the state of its ConfigMap.
 type cursorFile struct {
 	now       cursor
-	inherited cursor // of the process before
-	written   cursor // last
+	inherited cursor // from the previous process
+	written   cursor // last written
 	writtenAt time.Time
 	read      bool
-	version   string // of the ConfigMap; "" if it isn't known or there is none
+	version   string // of the ConfigMap; empty if unknown or if there is none
 }
 
-// getCursor reads the ConfigMap of a connection; nil if there is none of ours.
+// getCursor reads the ConfigMap of a connection; nil if there is none, or if it is foreign.
 func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, owner types.UID) (*corev1.ConfigMap, error) {
 	config := &corev1.ConfigMap{}
 	err := k.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: DeliveriesName(key.Name)}, config)
@@ -57,12 +58,12 @@ func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, ow
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(key.Name), err)
 	case !isOwnedBy(config, owner):
-		return nil, nil //nolint:nilnil // nor is somebody else's
+		return nil, nil //nolint:nilnil // nor is a foreign one
 	}
 	return config, nil
 }
 
-// readCursor reads up to when the deliveries were done with before this process.
+// readCursor reads up to when earlier processes have processed the deliveries.
 func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	if c.cursor.read {
 		return nil
@@ -84,13 +85,14 @@ func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	}
 	f.version = config.ResourceVersion
 	if err := json.Unmarshal(config.BinaryData[cursorKey], &f.now); err != nil {
-		f.now = cursor{} // the first look goes back as far as without one
+		f.now = cursor{} // the first check then covers the same time as without a cursor
 	}
 	f.written, f.inherited = f.now, f.now
 	return nil
 }
 
-// advance moves the cursor on, given up to when everything is durable, and reports whether it is to be written.
+// advance moves the cursor forward, given the time before which everything is stored, and reports whether it needs to be
+// written.
 func (f *cursorFile) advance(l *lookBack, durable, now time.Time) bool {
 	if !f.read || durable.IsZero() || l.passed[0].IsZero() {
 		return false
@@ -107,7 +109,7 @@ func (f *cursorFile) advance(l *lookBack, durable, now time.Time) bool {
 	return f.now != f.written && (since >= cursorInterval && matters || since >= cursorIdle && f.version != "")
 }
 
-// reconcileCursor writes a connection's cursor down when it is due.
+// reconcileCursor writes a connection's cursor if a write is due.
 func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconcile.Result, error) {
 	if k.isCursorDue(c, 0) {
 		if err := k.writeCursor(ctx, c); err != nil {
@@ -117,7 +119,7 @@ func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconc
 	return after(cursorLook), nil
 }
 
-// isCursorDue moves a cursor on, and reports whether it is to be written by a time ahead of now.
+// isCursorDue advances a cursor, and reports whether it needs to be written at a time ahead of now.
 func (k *JobTracker) isCursorDue(c *connection, ahead time.Duration) bool {
 	now := k.Now()
 	durable := k.durable(c.key.Namespace, now)
@@ -126,7 +128,7 @@ func (k *JobTracker) isCursorDue(c *connection, ahead time.Duration) bool {
 	return c.cursor.advance(&c.lookBack, durable, now.Add(ahead))
 }
 
-// writeCursor writes the cursor down.
+// writeCursor writes the cursor to its ConfigMap.
 func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -142,7 +144,7 @@ func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 	if err != nil {
 		version = ""
 		if there, failed := k.getCursor(ctx, c.key, owner.UID); failed == nil && there != nil {
-			version = there.ResourceVersion // somebody else wrote it
+			version = there.ResourceVersion // another process wrote it
 		}
 	}
 	c.mu.Lock()
@@ -155,11 +157,11 @@ func (k *JobTracker) writeCursor(ctx context.Context, c *connection) error {
 	return nil
 }
 
-// closeCursors writes down what is durable when the process ends, so that the next has little to look back to.
+// closeCursors writes the cursors when the process ends, so that the next process has little to check.
 func (k *JobTracker) closeCursors(ctx context.Context) {
 	for _, c := range k.allConnections() {
 		if c.isUsable(true) && k.isCursorDue(c, cursorIdle) {
-			_ = k.writeCursor(ctx, c) // the next looks further back
+			_ = k.writeCursor(ctx, c) // on an error, the next process checks further back
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// connection returns what is known of a connection, nil if there is none, and whether this process leads.
+// connection returns the state of a connection, nil if there is none, and whether this process leads.
 func (k *JobTracker) connection(key types.NamespacedName) (c *connection, leads bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -33,7 +33,7 @@ func (k *JobTracker) connectionsOf(namespace string) []*connection {
 	return slices.Collect(maps.Values(k.conns[namespace]))
 }
 
-// allConnections returns those of all namespaces.
+// allConnections returns the connections of all namespaces.
 func (k *JobTracker) allConnections() []*connection {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,8 +44,8 @@ func (k *JobTracker) allConnections() []*connection {
 	return all
 }
 
-// spacesOf returns the spaces that the events of a namespace's connections are for: its own, and those of namespaces that may use them. Spaces
-// whose pools take less work come first, so that nobody waits for a namespace with more or longer patterns.
+// spacesOf returns the spaces that receive the events of a namespace's connections: its own, and spaces of namespaces that
+// may use them. Spaces with less work come first, so that none waits for a namespace with more or longer patterns.
 func (k *JobTracker) spacesOf(connections string) []*space {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +61,7 @@ func (k *JobTracker) spacesOf(connections string) []*space {
 	return all
 }
 
-// space returns a space, which is made if there is none. The caller holds the lock.
+// space returns a space, and creates it if it does not exist. The caller holds the lock.
 func (k *JobTracker) space(key spaceKey) *space {
 	if k.spaces[key.connections] == nil {
 		k.spaces[key.connections] = map[string]*space{}
@@ -74,7 +74,8 @@ func (k *JobTracker) space(key spaceKey) *space {
 	return s
 }
 
-// locate returns what a connection is for; false if that isn't known, or pools of a namespace may not use it.
+// locate returns the scope of a connection; false if it is unknown, or if pools of the namespace may not use the
+// connection.
 func (k *JobTracker) locate(conn types.NamespacedName, namespace string) (scope jobmatch.Scope, ok bool) {
 	c, _ := k.connection(conn)
 	if c == nil || conn.Namespace != namespace && mayUse(context.Background(), k.Access, conn, namespace) != nil {
@@ -84,7 +85,7 @@ func (k *JobTracker) locate(conn types.NamespacedName, namespace string) (scope 
 	return scope, ok
 }
 
-// setPool adds a pool, or takes over what changed of it. One that can't be read stays as it was.
+// setPool adds or updates a pool. An unreadable pool stays unchanged.
 func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
 	if obj.Unreadable() != nil {
 		return
@@ -96,17 +97,19 @@ func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
 	p.learn(obj)
 	p.space.place(p, next, now)
 	p.space.wake(p, now)
-	k.workers.jobs.add(p.key) // it may not be read yet
+	k.workers.jobs.add(p.key) // its stored jobs may not be read yet
 }
 
-// lockPlacing waits until no other pool of a namespace is added, moved or removed, and returns how to end that. Other namespaces don't wait.
+// lockPlacing waits until no other pool of a namespace is being added, moved or removed, and returns the function that
+// releases this lock. Other namespaces do not wait.
 func (k *JobTracker) lockPlacing(namespace string) (done func()) {
 	turn, _ := k.placing.LoadOrStore(namespace, &sync.Mutex{})
 	turn.(*sync.Mutex).Lock()
 	return turn.(*sync.Mutex).Unlock
 }
 
-// poolFor returns what is known of a pool, with the lock of the space that it is in now. From another space it brings its jobs along.
+// poolFor returns the state of a pool, with the lock of its current space held. A pool that moves from another space keeps
+// its jobs.
 func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	now, key := k.Now(), client.ObjectKeyFromObject(obj)
 	at := spaceKey{pools: key.Namespace, connections: obj.Spec.ConnectionRef.From(key.Namespace).Namespace}
@@ -143,8 +146,8 @@ func (k *JobTracker) removePool(key types.NamespacedName) {
 	}
 }
 
-// leave releases the lock of the space that a pool was taken out of, and drops the space if it was the last one. A namespace's own space stays: it
-// has jobs that wait for pools.
+// leave releases the lock of the space from which a pool was removed, and drops the space if it is empty. A namespace's own
+// space stays, because it has the jobs that wait for pools.
 func (k *JobTracker) leave(p *pool) {
 	s := p.space
 	isEmpty := len(s.members) == 0
@@ -161,7 +164,7 @@ func (k *JobTracker) leave(p *pool) {
 	}
 }
 
-// setConnection adds a connection, or takes over what changed of it.
+// setConnection adds or updates a connection.
 func (k *JobTracker) setConnection(obj *v1alpha1.GitHubConnection) {
 	key := client.ObjectKeyFromObject(obj)
 	k.mu.Lock()

@@ -10,41 +10,43 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// Jobs that the ledgers of pools know, those that ended included. A ledger is bounded, and a namespace may have any number of pools.
+// Limits for the jobs in the ledgers of pools, including ended ones. Each ledger is limited, but a namespace may have any
+// number of pools.
 const (
-	// maxEntries is how many a namespace's pools know together.
+	// maxEntries is the limit for all pools of a namespace together.
 	maxEntries = 4 * reservation.MaxJobs
-	// MaxAllEntries is how many those of all namespaces know.
+	// MaxAllEntries is the limit for all namespaces together.
 	MaxAllEntries = 4 * maxEntries
-	// fewEntries a namespace's pools may always know, whatever others know.
+	// fewEntries is the number that a namespace's pools may always have, whatever other namespaces have.
 	fewEntries = 8_192
-	// EntrySize is about what one takes in memory, in bytes.
+	// EntrySize is the approximate size of an entry in memory, in bytes.
 	EntrySize = 200
-	// entriesAhead is how many may be entered before they are counted again.
+	// entriesAhead is how many entries may be added before they are counted again.
 	entriesAhead = 1_024
 )
 
-// entries counts the jobs that the ledgers of a space know. That some are forgotten is noted at the next count.
+// entries counts the jobs in the ledgers of a space. Removed entries are noticed at the next count.
 type entries struct {
 	counted int64
-	room    int // how many more may be entered before they are counted again
+	room    int // how many more may be added before the next count
 }
 
-// note counts entries that came or went, and has them counted again.
+// note adds n entries to the count, or removes them, and forces a new count.
 func (e *entries) note(n int, all *atomic.Int64) {
 	e.counted += int64(n)
 	e.room = 0
 	all.Add(int64(n))
 }
 
-// hasRoom reports whether another job may be entered in a ledger of the space. When there are too many, most of those that ended are forgotten first.
+// hasRoom reports whether another job may be added to a ledger of the space. If there are too many, it first drops many of
+// the ended ones.
 func (s *space) hasRoom() bool {
 	if s.entries.room > 0 {
 		s.entries.room--
 		return true
 	}
 	room, ended := s.countRoom()
-	if room == 0 && ended > maxEntries/8 { // so it is seldom done
+	if room == 0 && ended > maxEntries/8 { // so that this happens rarely
 		for _, p := range s.members {
 			p.ledger.ForgetEnded(maxEntries / 16 / len(s.members))
 		}
@@ -58,10 +60,10 @@ func (s *space) hasRoom() bool {
 	return true
 }
 
-// hasRoomFor reports whether all jobs of a ledger that was written down may be entered.
+// hasRoomFor reports whether all jobs of a stored ledger may be added.
 func (s *space) hasRoomFor(jobs *reservation.Ledger) bool {
 	n := jobs.Len()
-	if s.entries.counted+int64(n) > fewEntries { // fewer need not be counted
+	if s.entries.counted+int64(n) > fewEntries { // smaller numbers need no count
 		if room, _ := s.countRoom(); room < n {
 			return false
 		}
@@ -70,7 +72,7 @@ func (s *space) hasRoomFor(jobs *reservation.Ledger) bool {
 	return true
 }
 
-// fitting returns those of the jobs of a list that a pool knows or there is room for.
+// fitting returns the jobs of a list that the pool already has or for which there is room.
 func (s *space) fitting(p *pool, jobs []reservation.Event) []reservation.Event {
 	return slices.DeleteFunc(jobs, func(e reservation.Event) bool {
 		isRefused := p.ledger.Has(e.ID) == 0 && !s.hasRoom()
@@ -81,7 +83,7 @@ func (s *space) fitting(p *pool, jobs []reservation.Event) []reservation.Event {
 	})
 }
 
-// countRoom counts the entries of the space, and returns how many more there may be, and how many are of jobs that ended.
+// countRoom counts the entries of the space. It returns how many more there may be, and how many are of ended jobs.
 func (s *space) countRoom() (room, ended int) {
 	total := 0
 	for _, p := range s.members {

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// crowdOf adds a connection of a namespace, and so many pools.
+// crowdOf adds a connection in a namespace, and a number of pools.
 func (k *JobTracker) crowdOf(namespace string, pools int) *space {
 	conn := connOf("acme", "acme")
 	conn.Namespace = namespace
@@ -30,7 +30,7 @@ func (k *JobTracker) crowdOf(namespace string, pools int) *space {
 	return k.space(spaceKey{namespace, namespace})
 }
 
-// largest is a job that no pool is for, with all labels that it may have.
+// largest returns a job without a pool, with as many and as long labels as allowed.
 func largest(namespace string, id int64) webhook.Delivery {
 	d := job(id, "queued", "x")
 	d.Connection.Namespace = namespace
@@ -40,7 +40,8 @@ func largest(namespace string, id int64) webhook.Delivery {
 	return d
 }
 
-// Jobs that no pool is for take a bounded number of bytes, in each namespace and in all of them. Those of normal size are remembered all the same.
+// Jobs without a pool use a limited amount of memory, in each namespace and in total. Jobs of normal size are still
+// remembered.
 func TestRememberedJobsTakeLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := crowd(t)
@@ -100,7 +101,8 @@ func TestRememberedJobsTakeLittleMemory(t *testing.T) {
 	})
 }
 
-// However many pools a namespace has, their ledgers know a bounded number of jobs together. What there is no room for is compared with GitHub's lists.
+// However many pools a namespace has, the number of jobs in their ledgers is limited in total. Jobs without room are
+// compared with GitHub's lists.
 func TestLedgersOfANamespaceAreBoundedTogether(t *testing.T) {
 	k := crowd(t)
 	now := time.Now()
@@ -162,7 +164,7 @@ func TestLedgersOfANamespaceAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// heap returns how many bytes something that is made takes, and keeps it until then.
+// heap returns how many bytes the result of make takes, and keeps it alive while measuring.
 func heap[T any](make func() T) int64 {
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -17,8 +17,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// What a JobTracker asks GitHub for is what the client and the simulated GitHub understand by it: lost deliveries are read, jobs listed, and
-// the visibility of groups is found out.
+// The client and the simulated GitHub support what a JobTracker requests: it reads lost deliveries, lists jobs, and looks
+// up the visibility of groups.
 func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	sim, err := githubsim.Start(githubsim.Options{})
 	if err != nil {
@@ -31,7 +31,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hook, err := sim.AddHook(githubsim.Hook{Owner: "acme", URL: "http://127.0.0.1:1/", Secret: "s"}) // nobody is there
+	hook, err := sim.AddHook(githubsim.Hook{Owner: "acme", URL: "http://127.0.0.1:1/", Secret: "s"}) // no server listens there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestLostDeliveriesAreReadFromGitHub(t *testing.T) {
 	defer limit.Stop()
 	done := make(chan error, 1)
 	go func() { done <- x.tracker.Start(ctx) }()
-	for over := false; !over && x.jobs("gpu") != 150; { // each is one more reason to look
+	for over := false; !over && x.jobs("gpu") != 150; { // each event is another reason to check
 		var pool reconcile.Request
 		pool, over = wakes.Get()
 		wakes.Done(pool)

@@ -25,10 +25,11 @@ import (
 	"github.com/corral-dev/corral/internal/share"
 )
 
-// jobBuckets are seconds, from half a second to six hours.
+// jobBuckets are the histogram buckets in seconds, from half a second to six hours.
 var jobBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600}
 
-// jobLabels are of each metric of jobs. Repository and workflow are empty, which Prometheus takes for absent, unless they are asked for.
+// jobLabels are the labels of each job metric. Repository and workflow are empty unless they are enabled, which is the same
+// as absent in Prometheus.
 var jobLabels = []string{"namespace", "pool", "repository", "workflow"}
 
 var (
@@ -46,34 +47,36 @@ func jobCollectors() []prometheus.Collector {
 }
 
 const (
-	// DefaultLabelLimit is how many pairs of repository and workflow a pool has series of, if labels are asked for and nothing else is said.
+	// DefaultLabelLimit is the default limit of pairs of repository and workflow per pool, if labels are enabled.
 	DefaultLabelLimit = 100
-	// maxLabelLimit bounds what may be asked for: each pair has some 60 series.
+	// maxLabelLimit is the highest configurable limit: each pair has about 60 series.
 	maxLabelLimit = 1_000
-	// maxPairs bounds those of all pools. One namespace's have a quarter at most.
+	// maxPairs limits the pairs of all pools. One namespace may have a quarter of them.
 	maxPairs = 10_000
-	// maxDuration is longer than any job waits or runs: GitHub ends a workflow after 35 days. What a wrong time comes to would be in sums for ever.
+	// maxDuration is longer than any job waits or runs, because GitHub ends a workflow after 35 days. Without this limit, a
+	// wrong time would distort the sums forever.
 	maxDuration = 36 * 24 * time.Hour
 	// otherLabel stands for all repositories and workflows beyond the limit.
 	otherLabel = "other"
-	// maxLabel bounds a label's value, in bytes.
+	// maxLabel limits a label's value, in bytes.
 	maxLabel = 140
-	// rememberedJobs is how many jobs are remembered, so that one that is reported again isn't counted again. One namespace has a quarter.
+	// rememberedJobs is how many jobs are remembered, so that a job that is reported again is not counted again. One namespace
+	// may have a quarter.
 	rememberedJobs = 131_072
-	// takenBack is the conclusion of a job whose scale set's messages end it before a runner had it. GitHub says canceled, whether
-	// somebody cancelled it or it is queued again.
+	// takenBack is the conclusion of a job that the messages of a scale set end before a runner had it. GitHub reports
+	// canceled, whether a user cancelled it or it is queued again.
 	takenBack = "taken_back"
 )
 
-// MeterOptions say by what the metrics of jobs are told apart besides the pool.
+// MeterOptions select the labels of job metrics besides the pool.
 type MeterOptions struct {
-	// Repository and Workflow are labels if they are true.
+	// Repository and Workflow enable these labels.
 	Repository, Workflow bool
-	// Limit of the pairs of both for each pool; those beyond are "other".
+	// Limit is the maximum number of pairs of both per pool; further pairs are counted as "other".
 	Limit int
 }
 
-// NewMeterOptions reads the names of labels and their limit.
+// NewMeterOptions parses the names of labels and their limit.
 func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
 	o := MeterOptions{Limit: limit}
 	for _, name := range labels {
@@ -87,13 +90,13 @@ func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
 		}
 	}
 	if limit < 1 || limit > maxLabelLimit {
-		return o, errors.New("the limit isn't from 1 to " + strconv.Itoa(maxLabelLimit))
+		return o, errors.New("the limit must be from 1 to " + strconv.Itoa(maxLabelLimit))
 	}
 	return o, nil
 }
 
-// JobMeter measures the jobs of pools, whoever tells of them: messages of scale sets, webhooks or lists. Each pool has one teller, by how its
-// runners are registered, and each job is counted once. The zero value has no labels.
+// JobMeter measures the jobs of pools, whether messages of scale sets, webhooks or lists report them. Each pool has one
+// such source, determined by its registration, and each job is counted once. The zero value has no labels.
 type JobMeter struct {
 	options MeterOptions
 	seed    maphash.Seed
@@ -101,23 +104,23 @@ type JobMeter struct {
 	mu    sync.Mutex
 	known *share.Map[uint64, facts] // by the hash of a job
 	pairs *share.Map[series, struct{}]
-	of    map[types.NamespacedName]int // pairs of a pool
+	of    map[types.NamespacedName]int // number of pairs per pool
 }
 
-// NewJobMeter returns a JobMeter that knows no job.
+// NewJobMeter returns a JobMeter without jobs.
 func NewJobMeter(o MeterOptions) *JobMeter {
 	m := &JobMeter{options: o, seed: maphash.MakeSeed(), known: share.New[uint64, facts](rememberedJobs, nil), of: map[types.NamespacedName]int{}}
 	m.pairs = share.New[series, struct{}](maxPairs, func(_ string, s series) { m.forget(s) })
 	return m
 }
 
-// measuredJob names a job of a pool.
+// measuredJob identifies a job of a pool.
 type measuredJob struct {
 	pool types.NamespacedName
 	id   string
 }
 
-// series are those of a pair of repository and workflow of a pool.
+// series identifies the series of a pair of repository and workflow of a pool.
 type series struct {
 	pool                 types.NamespacedName
 	repository, workflow string
@@ -127,7 +130,7 @@ func (s series) labels() []string {
 	return []string{s.pool.Namespace, s.pool.Name, s.repository, s.workflow}
 }
 
-// facts of a job are counted once each, in whatever order they are told.
+// facts are events in the life of a job. Each is counted once, in whatever order they arrive.
 type facts uint8
 
 const (
@@ -136,17 +139,17 @@ const (
 	factTakenBack
 )
 
-// jobNews is what is told of a job.
+// jobNews is a report about a job.
 type jobNews struct {
 	id, repository, workflow string
 	facts                    facts
-	conclusion               string // of one that ended
+	conclusion               string // if it ended
 	ran                      bool   // a runner had it
 
 	queued, assigned, started, ended time.Time
 }
 
-// Observe measures what a message of a pool's scale set tells of jobs. A message may come again.
+// Observe measures the jobs in a message of a pool's scale set. A message may arrive again.
 func (m *JobMeter) Observe(pool types.NamespacedName, events []scaleset.JobEvent) {
 	for _, e := range events {
 		if n, ok := newsOfMessage(e); ok {
@@ -155,7 +158,7 @@ func (m *JobMeter) Observe(pool types.NamespacedName, events []scaleset.JobEvent
 	}
 }
 
-// newsOfMessage is what a scale set's message tells of a job. Its start has a message of its own.
+// newsOfMessage converts an event of a scale set's message. The start of a job has a message of its own.
 func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
 	n := jobNews{
 		id: e.JobID, repository: e.Repository, workflow: fileOf(e.Workflow), ran: e.RunnerName != "",
@@ -172,7 +175,7 @@ func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
 	return n, n.facts != 0 && n.id != ""
 }
 
-// newsOfWebhook is what an event tells of a job. The event of its start may have been lost.
+// newsOfWebhook converts a webhook event. The event of the job's start may have been lost.
 func newsOfWebhook(u update) jobNews {
 	j := u.news
 	n := jobNews{
@@ -191,7 +194,7 @@ func newsOfWebhook(u update) jobNews {
 	return n
 }
 
-// newsOfList is what a list tells of a job: it has none that has ended.
+// newsOfList converts an entry of a job list, which contains no ended jobs.
 func newsOfList(repository string, j *rest.Job, state reservation.State) jobNews {
 	n := jobNews{
 		id: strconv.FormatInt(j.ID, 10), repository: repository, workflow: j.Workflow, ran: true, queued: j.CreatedAt, started: j.StartedAt,
@@ -202,7 +205,7 @@ func newsOfList(repository string, j *rest.Job, state reservation.State) jobNews
 	return n
 }
 
-// factsOf is what a ledger, which outlives the process, knows of a job.
+// factsOf returns what a ledger, which survives the process, knows about a job.
 func factsOf(s reservation.State) facts {
 	switch s {
 	case reservation.Running, reservation.Elsewhere:
@@ -213,14 +216,15 @@ func factsOf(s reservation.State) facts {
 	return 0
 }
 
-// measure measures what an event or a list tells of a job, unless the pool's scale set tells of it, too. Before is what its ledger knew.
+// measure counts a job from an event or a list, unless the pool's scale set reports it, too. before is the job's state in
+// the ledger.
 func (p *pool) measure(m *JobMeter, n jobNews, before reservation.State) {
 	if (p.rest || p.now.observes) && n.facts != 0 {
 		m.measure(p.key, n, factsOf(before))
 	}
 }
 
-// measure counts what is new of a job.
+// measure counts the new facts of a job.
 func (m *JobMeter) measure(pool types.NamespacedName, n jobNews, before facts) {
 	if m == nil {
 		return
@@ -251,7 +255,7 @@ func (m *JobMeter) measure(pool types.NamespacedName, n jobNews, before facts) {
 	}
 }
 
-// series of a job, within the limits of its pool and its namespace.
+// series returns the series of a job, within the limits of its pool and namespace.
 func (m *JobMeter) series(pool types.NamespacedName, n jobNews) series {
 	s := series{pool: pool}
 	if m.options.Repository {
@@ -272,7 +276,7 @@ func (m *JobMeter) series(pool types.NamespacedName, n jobNews) series {
 	return s
 }
 
-// others are the series of the pairs beyond a limit.
+// others returns the series for pairs beyond a limit.
 func (m *JobMeter) others(pool types.NamespacedName) series {
 	s := series{pool: pool}
 	if m.options.Repository {
@@ -284,7 +288,7 @@ func (m *JobMeter) others(pool types.NamespacedName) series {
 	return s
 }
 
-// forget drops series for which there is no place any more.
+// forget drops series for which there is no room any more.
 func (m *JobMeter) forget(s series) {
 	if m.of[s.pool]--; m.of[s.pool] <= 0 {
 		delete(m.of, s.pool)
@@ -292,7 +296,7 @@ func (m *JobMeter) forget(s series) {
 	dropSeries(s)
 }
 
-// dropSeries drops series by their names: a search for those of a pool would go through the series of all.
+// dropSeries drops series by their names, because a search for the series of a pool would scan the series of all pools.
 func dropSeries(s series) {
 	for _, c := range []interface{ DeleteLabelValues(...string) bool }{jobsStarted, queueSeconds, startupSeconds, runSeconds} {
 		c.DeleteLabelValues(s.labels()...)
@@ -307,7 +311,7 @@ func (m *JobMeter) Forget(pool types.NamespacedName) {
 	if m == nil {
 		return
 	}
-	m.mu.Lock() // no series is made meanwhile
+	m.mu.Lock() // no series is created in the meantime
 	defer m.mu.Unlock()
 	dropSeries(m.others(pool))
 	if m.of[pool] == 0 {
@@ -322,11 +326,11 @@ func (m *JobMeter) Forget(pool types.NamespacedName) {
 	})
 }
 
-// allConclusions are those that conclusionOf returns, and takenBack.
+// allConclusions are the values that conclusionOf returns, and takenBack.
 var allConclusions = []string{"success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "startup_failure", "stale", "other", takenBack}
 
-// conclusionOf bounds what is told in metrics to what GitHub says today, in one wording for webhooks and messages:
-// https://docs.github.com/rest/actions/workflow-jobs
+// conclusionOf limits the metric label to the conclusions that GitHub documents, with the same spelling for webhooks and
+// messages: https://docs.github.com/rest/actions/workflow-jobs
 func conclusionOf(text string) string {
 	switch word := strings.ToLower(text); {
 	case slices.Contains(allConclusions, word) && word != takenBack:
@@ -341,7 +345,7 @@ func conclusionOf(text string) string {
 	return "other"
 }
 
-// fileOf is the name of a workflow's file: OWNER/NAME/.github/workflows/FILE@REF has a value for each branch.
+// fileOf returns the name of a workflow's file. OWNER/NAME/.github/workflows/FILE@REF would have a value per branch.
 func fileOf(ref string) string {
 	file, _, _ := strings.Cut(ref, "@")
 	if file == "" {
@@ -350,7 +354,7 @@ func fileOf(ref string) string {
 	return path.Base(file)
 }
 
-// clip bounds a text, in whole characters.
+// clip limits a text, in whole characters.
 func clip(text string) string {
 	if len(text) <= maxLabel {
 		return text
@@ -365,7 +369,7 @@ func orTime(a, b time.Time) time.Time {
 	return a
 }
 
-// observe a time between two that were told; GitHub's clocks may differ by a second.
+// observe records the time between two reported times. GitHub's clocks may differ by a second.
 func observe(h prometheus.Observer, from, to time.Time) {
 	if took := to.Sub(from); !from.IsZero() && !to.IsZero() && took < maxDuration {
 		h.Observe(max(0, took.Seconds()))

@@ -22,7 +22,8 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// measuredJobs is what the metrics of jobs hold, in short: "started{pool=gpu} 1", and of histograms how many seconds in how many jobs.
+// measuredJobs returns the job metrics in short form: "started{pool=gpu} 1", and for histograms the seconds and the number
+// of jobs.
 func measuredJobs(t *testing.T) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -61,7 +62,7 @@ func resetJobs() {
 	}
 }
 
-// wantJobs compares what is measured, and forgets it.
+// wantJobs compares the measured values, and resets them.
 func wantJobs(t *testing.T, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, measuredJobs(t)); diff != "" {
@@ -72,7 +73,7 @@ func wantJobs(t *testing.T, want ...string) {
 // queuedAt is when the jobs of messages were queued.
 var queuedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// eventOf is an event of a message: queued at 0 s, assigned at 5 s, started at 15 s, completed at 75 s.
+// eventOf returns an event of a message: queued at 0 s, assigned at 5 s, started at 15 s, completed at 75 s.
 func eventOf(kind scaleset.EventType, id, result string, change ...func(*scaleset.JobEvent)) scaleset.JobEvent {
 	e := scaleset.JobEvent{
 		Type: kind, JobID: id, Repository: "acme/web", Workflow: "acme/web/.github/workflows/ci.yml@refs/heads/fix", RunnerName: "linux-1", Result: result,
@@ -87,7 +88,8 @@ func eventOf(kind scaleset.EventType, id, result string, change ...func(*scalese
 	return e
 }
 
-// What a scale set's messages tell is measured without webhooks, once for each job, in whatever order it comes and however often.
+// The jobs in a scale set's messages are measured without webhooks, once per job, in whatever order and however often the
+// messages arrive.
 func TestJobsOfMessagesAreMeasured(t *testing.T) {
 	start, end := eventOf(scaleset.JobStarted, "a", ""), eventOf(scaleset.JobCompleted, "a", "succeeded")
 	back := eventOf(scaleset.JobCompleted, "a", "canceled", func(e *scaleset.JobEvent) { e.RunnerName, e.StartedAt = "", time.Time{} })
@@ -129,7 +131,7 @@ func TestJobsOfMessagesAreMeasured(t *testing.T) {
 	}
 }
 
-// A pool has as many series as the limit allows, whatever its jobs are called.
+// A pool has as many series as the limit allows, whatever the names of its jobs.
 func TestLabelsOfJobsAreLimited(t *testing.T) {
 	defer resetJobs()
 	of := func(repository, workflow string) scaleset.JobEvent {
@@ -179,7 +181,8 @@ func TestLabelsOfJobsAreLimited(t *testing.T) {
 	}
 }
 
-// However many repositories a tenant makes up, another one's have series of their own. Only the tenant's own become "other".
+// However many repositories a tenant invents, another tenant's repositories have series of their own. Only the first
+// tenant's become "other".
 func TestOneTenantsRepositoriesLeaveRoomForOthers(t *testing.T) {
 	resetJobs()
 	defer resetJobs()
@@ -190,7 +193,7 @@ func TestOneTenantsRepositoriesLeaveRoomForOthers(t *testing.T) {
 	started := func(namespace, pool, repository string) float64 {
 		return testutil.ToFloat64(jobsStarted.WithLabelValues(namespace, pool, repository, ""))
 	}
-	for tenant := range 5 { // four of which could have them all
+	for tenant := range 5 { // four of them could use all of the limit
 		for i := range maxPairs / 3 {
 			observe(types.NamespacedName{Namespace: fmt.Sprint("greedy-", tenant), Name: fmt.Sprint("linux-", i/maxLabelLimit)}, fmt.Sprint("made/up-", i))
 		}
@@ -214,7 +217,7 @@ func TestOneTenantsRepositoriesLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// However many jobs a tenant makes up, another one's job that is reported again isn't counted again. What is remembered is bounded.
+// However many jobs a tenant invents, another tenant's repeated job is not counted again. The memory for jobs is limited.
 func TestMadeUpJobsHaveNoOthersCountedTwice(t *testing.T) {
 	resetJobs()
 	defer resetJobs()
@@ -233,7 +236,7 @@ func TestMadeUpJobsHaveNoOthersCountedTwice(t *testing.T) {
 	}
 }
 
-// A job that webhooks or lists tell of is measured at the pool whose runner has it, and not where a scale set tells of it itself.
+// A job in webhooks or lists is measured for the pool whose runner has it, but not for a pool whose scale set reports it.
 func TestJobsOfEventsAndListsAreMeasured(t *testing.T) {
 	completed := func(id int64, label string, on ...string) webhook.Delivery {
 		d := job(id, "completed", label, on...)

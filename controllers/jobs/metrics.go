@@ -31,24 +31,24 @@ import (
 )
 
 const (
-	// pollTick is the least time between two times that it is looked which metrics are due.
+	// pollTick is the minimum interval between checks for due metrics.
 	pollTick = 100 * time.Millisecond
-	// pollRest is the longest.
+	// pollRest is the maximum interval between these checks.
 	pollRest = time.Second
-	// pollSpread is within what time metrics are looked at first.
+	// pollSpread is the period over which the first polls of metrics are spread.
 	pollSpread = 2 * time.Second
-	// pollsAtOnce is how many looks there are at once at one server, or by one connection to GitHub: what doesn't answer takes no
-	// more. A pool has one of them, a namespace a quarter.
+	// pollsAtOnce is how many polls run concurrently at one server, or through one connection to GitHub, so that an endpoint
+	// that does not answer blocks no more. A pool may have one of them, and a namespace a quarter.
 	pollsAtOnce = 32
-	// mostBegun bounds what is remembered of turns: to forget it costs a turn each.
+	// mostBegun limits the remembered turns. Forgetting them costs each namespace one turn.
 	mostBegun = 10_000
-	// partlyHeld is for how long a number that misses a part holds what was seen before.
+	// partlyHeld is how long an incomplete number keeps the earlier, larger one in force.
 	partlyHeld = 15 * time.Minute
-	// pollLimit bounds a look, of GitHub's lists of jobs at that.
+	// pollLimit limits the duration of a poll, including polls of GitHub's job lists.
 	pollLimit = 2 * time.Minute
-	// observeInterval is the time between two looks at what GitHub has for a pool that observes.
+	// observeInterval is the interval between polls of GitHub's state for a pool that observes.
 	observeInterval = 30 * time.Second
-	// shortestInterval and longestInterval bound what a pool declares.
+	// shortestInterval and longestInterval limit the interval that a pool declares.
 	shortestInterval, longestInterval = 10 * time.Second, time.Hour
 )
 
@@ -60,7 +60,7 @@ var (
 
 func pollerCollectors() []prometheus.Collector { return []prometheus.Collector{polls, pollSeconds} }
 
-// JobLister lists what GitHub has of a connection, by its REST API.
+// JobLister lists the objects of a connection through GitHub's REST API.
 type JobLister interface {
 	Repositories(ctx context.Context, patterns []string) ([]string, error)
 	Jobs(ctx context.Context, repository string, maxAge time.Duration) (rest.JobList, error)
@@ -74,12 +74,12 @@ type SetFinder interface {
 	Get(ctx context.Context, id int64) (*scaleset.Set, error)
 }
 
-// Prometheus asks a server, which it knows by name, for the value of a query.
+// Prometheus queries a server, which it knows by name.
 type Prometheus interface {
 	Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error)
 }
 
-// ExternalMetrics asks the cluster's external metrics API.
+// ExternalMetrics queries the cluster's external metrics API.
 type ExternalMetrics interface {
 	Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error)
 }
@@ -87,25 +87,25 @@ type ExternalMetrics interface {
 // +kubebuilder:rbac:groups=corral.dev,resources=runnerpools;runners,verbs=list;watch
 // +kubebuilder:rbac:groups=external.metrics.k8s.io,resources=*,verbs=list
 
-// PollerConfig of a Poller.
+// PollerConfig is the configuration of a Poller.
 type PollerConfig struct {
 	// Client reads pools and Runners from the cache.
 	Client client.Reader
-	// GitHub and ScaleSets return the clients of a connection; false while it isn't ready.
+	// GitHub and ScaleSets return the clients of a connection; false while it is not ready.
 	GitHub    func(connection types.NamespacedName) (JobLister, bool)
 	ScaleSets func(connection types.NamespacedName) (SetFinder, bool)
-	// Prometheus and External are asked for the values of metrics.
+	// Prometheus and External query the values of metrics.
 	Prometheus Prometheus
 	External   ExternalMetrics
-	// Access says which connections of other namespaces may be used; nil for none.
+	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access Access
 	// Now is the clock.
 	Now func() time.Time
-	// Random returns a number from 0 up to 1: looks are spread by it.
+	// Random returns a number from 0 up to 1, for spreading polls.
 	Random func() float64
 }
 
-// Poller looks at the metrics of pools, each in its interval. It is a manager.Runnable of the leader's.
+// Poller polls the metrics of pools, each at its interval. It is a manager.Runnable that runs on the leader.
 type Poller struct {
 	PollerConfig
 	// Events wakes pools when their demand changes.
@@ -115,13 +115,13 @@ type Poller struct {
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
-	running map[string]int    // looks at an endpoint, and those of a namespace
-	begun   map[string]uint64 // when a namespace last began a look at an endpoint, by a count of all looks
+	running map[string]int    // running polls, by endpoint and by namespace at an endpoint
+	begun   map[string]uint64 // when a namespace last began a poll at an endpoint, as a count of all polls
 	looks   uint64
 	work    sync.WaitGroup
 }
 
-// target is a pool whose metrics are looked at.
+// target is a pool whose metrics are polled.
 type target struct {
 	key    types.NamespacedName
 	uid    types.UID
@@ -129,24 +129,24 @@ type target struct {
 	actual *demand.Actual
 }
 
-// probe is one metric of a pool. It is replaced when what it asks for changes.
+// probe is one metric of a pool. It is replaced when its definition changes.
 type probe struct {
 	of       string // jobs, busy, prometheus, external, or observe
-	endpoint string // what is asked: bounds hold for each
+	endpoint string // the polled endpoint, for which limits apply
 	metric   *v1alpha1.MetricSource
-	print    string // of all that the look depends on
+	print    string // fingerprint of everything on which the poll depends
 	interval time.Duration
 
 	due     time.Time
 	running bool
 	asked   bool
-	// partly is since when only a part is seen; zero while all is.
+	// partly is since when the result has been incomplete; zero while it is complete.
 	partly time.Time
-	// signal is what was said last; last is what was said when there was a signal. Neither has a name without demand.
+	// signal is the last result, and last the last result with a signal. Neither has a name if the probe has no demand.
 	signal, last demand.Signal
 }
 
-// asksGitHub reports whether a look needs the pool's connection.
+// asksGitHub reports whether a poll needs the pool's connection.
 func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" || q.of == "busy" }
 
 // NewPoller returns a Poller without pools.
@@ -154,7 +154,7 @@ func NewPoller(c PollerConfig) *Poller {
 	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[string]int{}, begun: map[string]uint64{}}
 }
 
-// SetupWithManager has the Poller run with the leader, and told of pools.
+// SetupWithManager runs the Poller with the leader, and watches pools.
 func (p *Poller) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("adding the poller: %w", err)
@@ -166,7 +166,7 @@ func (p *Poller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// NeedLeaderElection is true: only the leader needs to know.
+// NeedLeaderElection returns true, because only the leader needs the demand.
 func (*Poller) NeedLeaderElection() bool { return true }
 
 func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -185,12 +185,12 @@ func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// setPool adds a pool, or what changed of its metrics. What didn't change goes on as before, as does all of a pool that can't be read.
+// setPool adds a pool, or updates its metrics. Unchanged metrics continue, as do all metrics of an unreadable pool.
 func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 	if pool.Unreadable() != nil {
 		return
 	}
-	key, probes := client.ObjectKeyFromObject(pool), probesOf(pool) // without the lock: metrics may be long
+	key, probes := client.ObjectKeyFromObject(pool), probesOf(pool) // without the lock, because metrics may be long
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.targets[key]
@@ -217,7 +217,7 @@ func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 	}
 }
 
-// probesOf returns what is to be looked at for a pool.
+// probesOf returns the probes of a pool.
 func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 	var all []*probe
 	conn := connectionOf(pool)
@@ -235,7 +235,7 @@ func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 		case m.External != nil:
 			q.of, q.endpoint = "external", "external"
 		case m.Jobs == nil:
-			continue // the API server refuses that by now
+			continue // the API server now rejects this
 		}
 		q.signal.Name = m.Name
 		all = append(all, newProbe(pool, q))
@@ -243,7 +243,7 @@ func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 	return all
 }
 
-// newProbe completes a probe with what tells it from others.
+// newProbe completes a probe with its fingerprint.
 func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
 	if q.of == "observe" && pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
 		q.signal.Name = v1alpha1.DemandScaleSet
@@ -256,13 +256,13 @@ func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
 		Registration             v1alpha1.Registration
 	}{q.of, q.endpoint, pool.GetScaleSetName(), pool.Spec.GetRunnerGroup(), q.metric, labelsOf(pool), pool.Spec.GetMode(), pool.Spec.GetRegistration()})
 	if err != nil {
-		raw = []byte(fmt.Sprint(q.of, err)) // these values can't fail
+		raw = []byte(fmt.Sprint(q.of, err)) // cannot fail for these values
 	}
 	q.print = string(raw)
 	return q
 }
 
-// Start looks at metrics until ctx ends.
+// Start polls metrics until ctx ends.
 func (p *Poller) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next := p.startDue(ctx)
@@ -282,14 +282,14 @@ func (p *Poller) Start(ctx context.Context) error {
 	return nil
 }
 
-// look is a probe whose time has come.
+// look is a probe that is due.
 type look struct {
 	target *target
 	probe  *probe
 }
 
-// startDue begins the looks that are due, and returns how long nothing else is. Namespaces take turns at an endpoint; within a namespace, what
-// is due the longest comes first.
+// startDue begins the polls that are due, and returns the delay until the next one. Namespaces take turns at an endpoint.
+// Within a namespace, the probe that has been due longest comes first.
 func (p *Poller) startDue(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,13 +302,14 @@ func (p *Poller) startDue(ctx context.Context) time.Duration {
 	return next
 }
 
-// lookedAtOnce is how many pools are looked at before others get the lock, and betweenParts is called then. Only tests set it.
+// lookedAtOnce is how many pools are checked before the lock is released for others, and betweenParts is called then. Only
+// tests set it.
 const lookedAtOnce = 64
 
 var betweenParts = func() {}
 
-// first returns the looks that are due and may begin, and how long nothing else is due. Of the pools of a namespace
-// at an endpoint, it returns as many as there are places. It is called with the lock, which others get in between.
+// first returns the polls that are due and may begin, and the delay until the next one. For each endpoint and namespace, it
+// returns as many pools as there are places. It is called with the lock, and releases it in between.
 func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	firsts, seen := map[string][]look{}, 0
 	next = pollRest
@@ -339,7 +340,8 @@ func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	return due, next
 }
 
-// first returns, of each endpoint, the metric that is due the longest. Next becomes the time until another one is due if that is less.
+// first returns, for each endpoint, the metric that has been due longest. It lowers next to the delay until another metric
+// is due.
 func (t *target) first(now time.Time, next *time.Duration) (firsts map[string]*probe) {
 	for _, q := range t.probes {
 		switch left := q.due.Sub(now); {
@@ -355,7 +357,7 @@ func (t *target) first(now time.Time, next *time.Duration) (firsts map[string]*p
 	return firsts
 }
 
-// sooner orders looks by when they are due, and then by name.
+// sooner orders polls by due time, and then by name.
 func sooner(a, b look) int {
 	if order := a.probe.due.Compare(b.probe.due); order != 0 {
 		return order
@@ -363,21 +365,21 @@ func sooner(a, b look) int {
 	return cmp.Or(cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 }
 
-// mayAsk reports whether there is a place at the endpoint: one namespace holds a quarter of them at most, so that its many metrics,
-// or slow ones, keep nobody else's from being looked at.
+// mayAsk reports whether the endpoint has a free place. One namespace gets at most a quarter of the places, so that its
+// many or slow metrics do not delay the metrics of other namespaces.
 func (p *Poller) mayAsk(d look) bool {
 	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce/4
 }
 
-// share names the places of a namespace at an endpoint.
+// share identifies the places of a namespace at an endpoint.
 func (d look) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
 
-// asks reports whether a look of the pool's is under way at an endpoint.
+// asks reports whether a poll of the pool is in progress at an endpoint.
 func (t *target) asks(endpoint string) bool {
 	return slices.ContainsFunc(t.probes, func(q *probe) bool { return q.running && q.endpoint == endpoint })
 }
 
-// begin looks at a metric, meanwhile.
+// begin polls a metric in the background.
 func (p *Poller) begin(ctx context.Context, d look) {
 	d.probe.running = true
 	p.running[d.probe.endpoint]++
@@ -399,13 +401,13 @@ func (p *Poller) begin(ctx context.Context, d look) {
 	})
 }
 
-// finding is what a look found.
+// finding is the result of a poll.
 type finding struct {
 	signal demand.Signal
 	actual *demand.Actual
 }
 
-// finish takes over what a look found, and wakes the pool if it says something else than before.
+// finish stores the result of a poll, and wakes the pool if it changed.
 func (p *Poller) finish(d look, f finding, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -434,7 +436,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 	count(q.of, err, f.signal.Stale)
 	t := p.targets[d.target.key]
 	if t != d.target || !slices.Contains(t.probes, q) {
-		return // it isn't asked for any more
+		return // it is no longer needed
 	}
 	changed := !asked || !alike(before, q.signal)
 	if q.of == "observe" {
@@ -446,7 +448,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 	}
 }
 
-// trust takes what is seen for all there is once it was only a part for long: a number that is held never falls.
+// trust accepts an incomplete result as complete after a long time. Otherwise a held number would never decrease.
 func (q *probe) trust(s *demand.Signal, now time.Time) {
 	switch {
 	case !s.Stale:
@@ -469,7 +471,7 @@ func count(of string, err error, held bool) {
 	polls.WithLabelValues(of, result).Inc()
 }
 
-// alike reports whether two signals come to the same: a reason alone wakes nobody.
+// alike reports whether two signals have the same numbers. A changed reason alone wakes no pool.
 func alike(a, b demand.Signal) bool {
 	return a.Stale == b.Stale && sameNumber(a.Jobs, b.Jobs) && sameNumber(a.Total, b.Total)
 }
@@ -478,12 +480,12 @@ func sameNumber(a, b *int32) bool { return (a == nil) == (b == nil) && (a == nil
 
 func sameActual(a, b *demand.Actual) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// spread is an interval, a tenth longer or shorter at most.
+// spread varies an interval by up to a tenth.
 func (p *Poller) spread(interval time.Duration) time.Duration {
 	return time.Duration(float64(interval) * (0.9 + 0.2*p.Random()))
 }
 
-// Reading is the demand of a pool that metrics tell of. It isn't known until each was asked for once.
+// Reading returns the demand of a pool according to its metrics. It is unknown until each metric was polled once.
 func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -503,7 +505,7 @@ func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 	return r
 }
 
-// poke has what is due looked at now.
+// poke starts due polls now.
 func (p *Poller) poke() {
 	select {
 	case p.kick <- struct{}{}:

@@ -31,18 +31,18 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// answers is what all that a Poller asks answers, and how often it was asked.
+// answers has the answers to a Poller's requests, and counts the requests.
 type answers struct {
 	mu      sync.Mutex
 	value   float64
 	err     error
-	hangs   map[string]bool // servers that don't answer
+	hangs   map[string]bool // servers that do not answer
 	repos   map[string]rest.JobList
 	broken  map[string]error // repositories
 	runners []rest.Runner
 	set     *scaleset.Set
 	asked   map[string]int
-	now     int // looks under way
+	now     int // requests in progress
 	most    int
 }
 
@@ -140,7 +140,7 @@ func (a *answers) say(value float64, err error) {
 	a.edit(func() { a.value, a.err = value, err })
 }
 
-// edit changes what is answered: the Poller asks at any time.
+// edit changes the answers while the Poller may be reading them.
 func (a *answers) edit(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,7 +153,7 @@ func (a *answers) count(what string) int {
 	return a.asked[what]
 }
 
-// round is a Poller that runs, in a bubble of time of its own, and those whom it asks.
+// round is a running Poller in a synctest bubble, with its endpoints.
 type round struct {
 	*answers
 	t      *testing.T
@@ -163,7 +163,7 @@ type round struct {
 	ready  atomic.Bool
 }
 
-// wakes counts whom a Poller wakes. It is a queue of which only Add is used.
+// wakes counts the pools that a Poller wakes. It is a queue that supports Add only.
 type wakes struct {
 	kube.Queue
 	add func(types.NamespacedName)
@@ -207,7 +207,7 @@ func newRound(t *testing.T, objects ...client.Object) *round {
 	return x
 }
 
-// meet has the Poller look at a pool.
+// meet makes the Poller reconcile a pool.
 func (x *round) meet(name string) {
 	x.t.Helper()
 	if _, err := x.poller.reconcile(x.t.Context(), reconcile.Request{NamespacedName: keyOf(name)}); err != nil {
@@ -215,7 +215,7 @@ func (x *round) meet(name string) {
 	}
 }
 
-// change changes a pool, and has the Poller look at it.
+// change changes a pool, and makes the Poller reconcile it.
 func (x *round) change(name string, change func(*v1alpha1.RunnerPool)) {
 	x.t.Helper()
 	p := &v1alpha1.RunnerPool{}
@@ -229,7 +229,7 @@ func (x *round) change(name string, change func(*v1alpha1.RunnerPool)) {
 	x.meet(name)
 }
 
-// want compares what a pool is told with what is wanted, but for times.
+// want compares a pool's reading with the expected one, except for times.
 func (x *round) want(name string, want demand.Reading) {
 	x.t.Helper()
 	if diff := cmp.Diff(want, x.poller.Reading(keyOf(name)), cmpopts.IgnoreFields(demand.Signal{}, "At")); diff != "" {
@@ -250,7 +250,7 @@ func held(s demand.Signal, reason string) demand.Signal {
 	return s
 }
 
-// metered is a pool with metrics.
+// metered returns a pool with metrics.
 func metered(name string, metrics ...v1alpha1.MetricSource) *v1alpha1.RunnerPool {
 	return poolOf(name, func(p *v1alpha1.RunnerPool) { p.Spec.Demand = v1alpha1.DemandSpec{Metrics: metrics} })
 }
@@ -297,7 +297,7 @@ func TestPollerHoldsWithoutASignal(t *testing.T) {
 	})
 }
 
-// What was said before a restart is in the pool's status: a source that fails from the start has no number of its own.
+// The last number before a restart is in the pool's status. A source that fails from the start has no number of its own.
 func TestPollerThatNeverHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main")))
@@ -316,7 +316,7 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(v1alpha1.Quantity("2"))
 			p.Spec.Demand.Metrics[1].Interval = nil
 		})
-		// The first is to be asked for anew, and what it said is no longer told; the second goes on.
+		// The first metric must be polled again, and its old result is dropped; the second one continues.
 		x.want("a", demand.Reading{Signals: []demand.Signal{jobsSignal("other", 4, "the value is 4")}})
 		wait(3 * time.Second)
 		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 a runner"), jobsSignal("other", 4, "the value is 4")))
@@ -338,7 +338,7 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 	})
 }
 
-// A server that hangs takes no more than its share, and nothing from others; all of its pools have their turn.
+// A server that hangs takes only its share of places and does not affect others. All of its pools have their turn.
 func TestPollerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pools []client.Object
@@ -365,7 +365,7 @@ func TestPollerIsBounded(t *testing.T) {
 				t.Errorf("%d looks at once", x.most)
 			}
 		})
-		// 120 looks of 10 s, 8 at a time as all are of one namespace, take 150 s.
+		// 120 polls of 10 s take 150 s with 8 at a time, because all are in one namespace.
 		wait(190 * time.Second)
 		for _, p := range pools {
 			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Stale {
@@ -375,7 +375,7 @@ func TestPollerIsBounded(t *testing.T) {
 	})
 }
 
-// Namespaces take turns at a server that doesn't answer, and each holds a quarter of the places at most.
+// Namespaces take turns at a server that does not answer, and each one uses at most a quarter of the places.
 func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t)
@@ -405,7 +405,7 @@ func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 			}
 		}
 		add("quiet", 2)
-		wait(13 * time.Second) // until it is due, and the first look of the others ends
+		wait(13 * time.Second) // until it is due, and the first poll of the others ends
 		if n := x.poller.begun["prometheus/slow quiet"]; n == 0 {
 			t.Error("it waits for all that others wait for")
 		}
@@ -518,7 +518,7 @@ func TestPollerCountsJobs(t *testing.T) {
 				x.edit(func() { x.repos, x.broken = tc.repos, tc.broken })
 				wait(3 * time.Second)
 				r := x.poller.Reading(keyOf("a"))
-				r.Signals, r.Actual = r.Signals[len(r.Signals)-1:], nil // the first is what it observes
+				r.Signals, r.Actual = r.Signals[len(r.Signals)-1:], nil // the first one is the observation
 				if diff := cmp.Diff(reading(tc.want), r, cmpopts.IgnoreFields(demand.Signal{}, "At")); diff != "" {
 					t.Errorf("jobs (-want +got):\n%s", diff)
 				}
@@ -654,8 +654,8 @@ func TestPollerAsksForExternalMetrics(t *testing.T) {
 	})
 }
 
-// However many metrics of one namespace are due, no more of them are put in order than may begin, others get the lock after each 64 pools, and a
-// neighbour's metric is looked at.
+// However many metrics of one namespace are due, only as many as may begin are sorted, the lock is released after every 64
+// pools, and a metric of another namespace is polled.
 func TestManyDueMetricsKeepNoOtherWaiting(t *testing.T) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		p := NewPoller(PollerConfig{Now: time.Now, Random: func() float64 { return 0 }})

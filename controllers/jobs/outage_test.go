@@ -45,7 +45,8 @@ func TestARestartForgetsNothing(t *testing.T) {
 	})
 }
 
-// What was accepted and not written down when the process was killed, and what was sent while nobody was there, is asked for.
+// Events that were accepted but not stored when the process was killed, and events sent while no process ran, are
+// recovered.
 func TestAKillLosesNoAcceptedEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -82,7 +83,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 		defer x.end()
 		wait(time.Minute)
 		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindUnavailable, "listing", 502, 0, "away", nil) })
-		for i := range int64(240) { // one each five seconds, of which half have ended since
+		for i := range int64(240) { // one every five seconds; half of them have ended since
 			x.gh.event(job(i, "queued", "gpu"), 504)
 			if i%2 == 0 {
 				d := job(i, "completed", "gpu")
@@ -105,7 +106,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 	})
 }
 
-// What GitHub takes for delivered may have been accepted by somebody else, such as a proxy.
+// A proxy may have accepted a delivery that GitHub considers delivered.
 func TestADeliveryThatSomebodyElseAcceptedIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -162,9 +163,9 @@ func TestJobsThatWaitForLongAreComparedWithGitHub(t *testing.T) {
 			t.Errorf("%d looks at jobs that are no more than four minutes old", n)
 		}
 		wait(2 * time.Minute)
-		x.want("gpu", 2) // 1 and 3
+		x.want("gpu", 2) // jobs 1 and 3
 		wait(58 * time.Minute)
-		x.want("gpu", 2) // they don't expire while GitHub lists them
+		x.want("gpu", 2) // they do not expire while GitHub lists them
 		if n := x.gh.count("jobs"); n > 13 {
 			t.Errorf("%d looks in an hour", n)
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 )
 
-// pacedGitHub refuses calls beyond 450 at once and 7.5 a second, as internal/github/rest does for github.com. A call takes 200 ms.
+// pacedGitHub refuses calls beyond a burst of 450 and 7.5 per second, as internal/github/rest does for github.com. A call
+// takes 200 ms.
 type pacedGitHub struct {
 	*fakeGitHub
 	mu     sync.Mutex
@@ -65,7 +66,7 @@ func (g *pacedGitHub) Payload(ctx context.Context, hook, id int64) (string, []by
 	return g.fakeGitHub.Payload(ctx, hook, id)
 }
 
-// leadWith lets a tracker lead that meets another GitHub or API server than the place's own, until the test ends.
+// leadWith runs a tracker as the leader, with another GitHub or API server than the place's own, until the test ends.
 func (x *place) leadWith(t *testing.T, c Config) {
 	x.tracker = NewJobTracker(c)
 	ctx, stop := context.WithCancel(t.Context())
@@ -93,7 +94,7 @@ func TestLostDeliveriesBeyondTheBudgetAreReadWithinMinutes(t *testing.T) {
 	})
 }
 
-// failingCursor is an API server that can't read where the look at deliveries stopped, for a while.
+// failingCursor is an API server that for a while cannot read the cursor of deliveries.
 type failingCursor struct {
 	client.Client
 	until time.Time

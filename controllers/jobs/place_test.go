@@ -41,13 +41,13 @@ type fakeGitHub struct {
 	payloads   map[int64][]byte
 	jobs       map[string][]rest.Job
 	hidden     map[string]bool // groups
-	again      []int64         // deliveries that were asked for again
+	again      []int64         // deliveries that GitHub was asked to send again
 	calls      map[string]int
 	fails      error
 
 	installation int64
-	unreadable   map[int64]error  // deliveries that can't be read
-	slow         map[string]error // repositories that can't be listed
+	unreadable   map[int64]error  // deliveries that cannot be read
+	slow         map[string]error // repositories that cannot be listed
 }
 
 func newGitHub() *fakeGitHub {
@@ -113,7 +113,7 @@ func (g *fakeGitHub) InstallationID() int64 {
 	return g.installation
 }
 
-// edit changes what GitHub has: the tracker asks at any time.
+// edit changes the state of GitHub while the tracker may be reading it.
 func (g *fakeGitHub) edit(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,7 +126,7 @@ func (g *fakeGitHub) Visible(_ context.Context, group, _ string) (bool, error) {
 	return !g.hidden[group], g.call("visible")
 }
 
-// event has GitHub tell of a job, with an answer of the receiver's.
+// event records a delivery at GitHub, with the receiver's status code.
 func (g *fakeGitHub) event(d webhook.Delivery, code int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func payload(d webhook.Delivery) []byte {
 	return text
 }
 
-// place is where a JobTracker is tried: an API server without a network, and a GitHub.
+// place is the test environment of a JobTracker: an API server without a network, and a GitHub.
 type place struct {
 	t        *testing.T
 	api      client.Client
@@ -166,10 +166,10 @@ type place struct {
 	done     chan error
 	mu       sync.Mutex
 	writes   []write
-	broken   error // what writes end with
-	unread   error // what reads of ConfigMaps end with
+	broken   error // error of writes
+	unread   error // error of reads of ConfigMaps
 	recorded []scaleset.JobEvent
-	failing  int // how many records fail
+	failing  int // number of records that fail
 	queue    workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
@@ -221,7 +221,7 @@ func newPlace(t *testing.T, objects ...client.Object) *place {
 	return x
 }
 
-// lead has a new process lead.
+// lead starts a new process as the leader.
 func (x *place) lead() {
 	x.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -235,7 +235,7 @@ func (x *place) lead() {
 	synctest.Wait()
 }
 
-// end ends the process in good order.
+// end stops the process gracefully.
 func (x *place) end() {
 	x.t.Helper()
 	x.stop()
@@ -246,7 +246,7 @@ func (x *place) end() {
 	synctest.Wait()
 }
 
-// kill ends it without a last word.
+// kill stops the process without its final writes.
 func (x *place) kill() {
 	x.t.Helper()
 	x.edit(func() { x.broken = errors.New("killed") })
@@ -254,7 +254,7 @@ func (x *place) kill() {
 	x.edit(func() { x.broken = nil })
 }
 
-// edit changes how reads and writes end, while the tracker goes on.
+// edit changes the errors of reads and writes while the tracker runs.
 func (x *place) edit(change func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -286,7 +286,7 @@ func (x *place) setPool(p *v1alpha1.RunnerPool) {
 	x.settle()
 }
 
-// settle gives jobs that waited to pools that changed, as a worker does.
+// settle assigns waiting jobs to pools that changed, as a worker does.
 func (x *place) settle() {
 	x.t.Helper()
 	if _, err := x.tracker.reconcileUnmatched(x.t.Context(), x.space()); err != nil {
@@ -294,7 +294,7 @@ func (x *place) settle() {
 	}
 }
 
-// space is the one of all that these tests make.
+// space returns the only space in these tests.
 func (x *place) space() *space {
 	x.tracker.mu.Lock()
 	defer x.tracker.mu.Unlock()
@@ -306,7 +306,7 @@ func (x *place) connection() *connection {
 	return c
 }
 
-// jobs that events tell a pool of; -1 if it isn't known.
+// jobs returns the number of a pool's jobs according to events; -1 if unknown.
 func (x *place) jobs(pool string) int32 {
 	r := x.tracker.Reading(keyOf(pool))
 	if !r.Known {
@@ -371,7 +371,7 @@ func runnerOf(name, pool string) *v1alpha1.Runner {
 	return &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: pool}, REST: &v1alpha1.RESTRegistration{}}}
 }
 
-// job is an event of a job with an id, of a label.
+// job returns an event of a job with an ID and a label.
 func job(id int64, action, label string, on ...string) webhook.Delivery {
 	d := webhook.Delivery{
 		GUID: fmt.Sprintf("%d-%s", id, action), Connection: keyOf("acme"), Event: webhook.WorkflowJobEvent, Action: action, At: time.Now(),

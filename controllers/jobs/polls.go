@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// mostRepositories bounds how many repositories a metric's patterns may match.
+	// mostRepositories limits how many repositories a metric's patterns may match.
 	mostRepositories = 500
-	// repositoriesAtOnce is how many of them are asked about at once.
+	// repositoriesAtOnce is how many of them are queried concurrently.
 	repositoriesAtOnce = 4
-	// youngest is how old a list may be that several pools share.
+	// youngest is the maximum age of a list that several pools share.
 	youngest = 15 * time.Second
 )
 
-// find looks at what a probe is for.
+// find polls the metric of a probe.
 func (p *Poller) find(ctx context.Context, d look) (finding, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := p.Client.Get(ctx, d.target.key, pool); err != nil {
@@ -59,7 +59,7 @@ func (p *Poller) find(ctx context.Context, d look) (finding, error) {
 	return p.findExternal(ctx, pool, d.probe.metric.External)
 }
 
-// reasonOf says in a few words why there is no signal.
+// reasonOf describes briefly why there is no signal.
 func reasonOf(err error) string {
 	if silent := (*demand.NoSignal)(nil); errors.As(err, &silent) {
 		return silent.Reason
@@ -76,7 +76,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// retryOf is when GitHub asks to come back, at the earliest; an hour at most.
+// retryOf returns the delay that GitHub requests; an hour at most.
 func retryOf(err error) time.Duration {
 	after, _ := github.ComeBack(err)
 	return min(max(0, after), longestInterval)
@@ -98,7 +98,7 @@ func (p *Poller) findExternal(ctx context.Context, pool *v1alpha1.RunnerPool, m 
 	return findingOf(value, m.AverageValue)
 }
 
-// findingOf makes jobs of a metric's value.
+// findingOf converts a metric's value to jobs.
 func findingOf(value float64, average *v1alpha1.Quantity) (finding, error) {
 	n, reason, err := demand.FromValue(value, average)
 	if err != nil {
@@ -107,7 +107,7 @@ func findingOf(value float64, average *v1alpha1.Quantity) (finding, error) {
 	return finding{signal: demand.Signal{Jobs: &n, Reason: reason}}, nil
 }
 
-// connectionOf names the connection of a pool.
+// connectionOf returns the name of a pool's connection.
 func connectionOf(pool *v1alpha1.RunnerPool) types.NamespacedName {
 	return pool.Spec.ConnectionRef.From(pool.Namespace)
 }
@@ -123,7 +123,7 @@ func (p *Poller) github(pool *v1alpha1.RunnerPool) (JobLister, error) {
 	return nil, notReady(pool)
 }
 
-// labelsOf are what GitHub has as the labels of a pool's runners: a scale set's have no others than it.
+// labelsOf returns the labels of a pool's runners on GitHub. Runners of a scale set have the labels of the scale set only.
 func labelsOf(pool *v1alpha1.RunnerPool) []string {
 	if pool.Spec.GetRegistration() == v1alpha1.RegisterREST {
 		return pool.GetRegisteredLabels()
@@ -131,7 +131,7 @@ func labelsOf(pool *v1alpha1.RunnerPool) []string {
 	return pool.GetRunnerLabels()
 }
 
-// names of the pool's own runners.
+// names returns the names of the pool's own runners.
 func (p *Poller) names(ctx context.Context, pool *v1alpha1.RunnerPool) (map[string]bool, error) {
 	list := &v1alpha1.RunnerList{}
 	if err := p.Client.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -144,8 +144,8 @@ func (p *Poller) names(ctx context.Context, pool *v1alpha1.RunnerPool) (map[stri
 	return names, nil
 }
 
-// findJobs counts the jobs of repositories that ask for the pool's labels: those that wait, and those that run on the pool's runners,
-// or, if it only observes, on any.
+// findJobs counts the jobs of repositories that request the pool's labels: waiting jobs, and jobs that run on the pool's
+// runners or, if it only observes, on any runner.
 func (p *Poller) findJobs(ctx context.Context, pool *v1alpha1.RunnerPool, q *probe) (finding, error) {
 	gh, err := p.github(pool)
 	if err != nil {
@@ -175,23 +175,24 @@ func (p *Poller) findJobs(ctx context.Context, pool *v1alpha1.RunnerPool, q *pro
 	return sum(counts, partial).finding(q.metric.Jobs)
 }
 
-// jobCounter counts the jobs that are for a pool.
+// jobCounter counts the jobs for a pool.
 type jobCounter struct {
 	labels   jobmatch.Pool
 	names    map[string]bool // of its runners
 	observes bool
 }
 
-// repositoryCount is how many jobs of a repository are for the pool.
+// repositoryCount is the number of a repository's jobs for the pool.
 type repositoryCount struct {
 	name            string
 	queued, running int
-	// partial is true if the repository has more workflow runs than are looked at.
+	// partial is true if the repository has more workflow runs than are read.
 	partial bool
 	err     error
 }
 
-// countAll counts the jobs of repositories, a few at once. Once GitHub asks to come back later, or ctx ends, the rest is left out.
+// countAll counts the jobs of repositories, a few concurrently. It skips the rest once GitHub asks to come back later or
+// ctx ends.
 func (c jobCounter) countAll(ctx context.Context, gh JobLister, repositories []string, maxAge time.Duration) []repositoryCount {
 	counts := make([]*repositoryCount, len(repositories))
 	var stop atomic.Bool
@@ -199,7 +200,7 @@ func (c jobCounter) countAll(ctx context.Context, gh JobLister, repositories []s
 	g.SetLimit(repositoriesAtOnce)
 	for i, name := range repositories {
 		if stop.Load() || ctx.Err() != nil {
-			break // asking for the rest would be in vain
+			break // further requests would fail
 		}
 		g.Go(func() error {
 			list, err := gh.Jobs(ctx, name, maxAge)
@@ -238,16 +239,16 @@ func (c jobCounter) count(name string, list rest.JobList, err error) repositoryC
 	return n
 }
 
-// jobSum is how many jobs of all repositories are for the pool.
+// jobSum is the number of all repositories' jobs for the pool.
 type jobSum struct {
 	queued, running int
-	// counted is how many repositories GitHub answered for.
+	// counted is the number of repositories for which GitHub answered.
 	counted int
-	// failed is why it isn't all now, partial why it never is: "" if it is.
+	// failed is why the result is incomplete now, and partial why it is always incomplete; empty if it is complete.
 	failed  error
 	partial string
-	// absent are the repositories that aren't there, or that the connection may not see. They have no jobs, and must
-	// not hold those of the others for ever.
+	// absent are the repositories that do not exist, or that the connection may not see. They count as having no jobs, so that
+	// they do not hold the numbers of the other repositories forever.
 	absent []string
 }
 
@@ -277,7 +278,7 @@ func sum(counts []repositoryCount, partial string) jobSum {
 	return s
 }
 
-// finding is what the sum says.
+// finding converts the sum to a signal.
 func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
 	var missing string
 	if len(s.absent) > 0 {
@@ -300,13 +301,13 @@ func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
 		reason += "; not seen is more: " + s.partial
 	}
 	signal := demand.Signal{Jobs: &n, Reason: reason}
-	if s.failed != nil { // it may be more than was said last; if it is less, what the pool's status says is taken
+	if s.failed != nil { // it may exceed the last number; otherwise the number in the pool's status applies
 		signal.Stale, signal.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(s.failed))
 	}
 	return finding{signal: signal}, nil
 }
 
-// findBusy proposes a total by the part of the pool's runners that is busy.
+// findBusy proposes a total from the share of the pool's runners that is busy.
 func (p *Poller) findBusy(ctx context.Context, pool *v1alpha1.RunnerPool, q *probe) (finding, error) {
 	gh, err := p.github(pool)
 	if err != nil {
@@ -346,7 +347,7 @@ func (p *Poller) busyOf(ctx context.Context, pool *v1alpha1.RunnerPool, list res
 	return busy, nil
 }
 
-// actualOf counts the runners that have all labels, whoever made them.
+// actualOf counts the runners that have all labels, whichever system created them.
 func actualOf(list rest.RunnerList, labels []string) demand.Actual {
 	var a demand.Actual
 	for _, r := range list.Runners {
@@ -361,7 +362,7 @@ func actualOf(list rest.RunnerList, labels []string) demand.Actual {
 	return a
 }
 
-// findActual tells what GitHub has for a pool that observes.
+// findActual returns GitHub's state for a pool that observes.
 func (p *Poller) findActual(ctx context.Context, pool *v1alpha1.RunnerPool) (finding, error) {
 	if pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
 		return p.findSet(ctx, pool)
@@ -378,7 +379,8 @@ func (p *Poller) findActual(ctx context.Context, pool *v1alpha1.RunnerPool) (fin
 	return finding{actual: &a}, nil
 }
 
-// findSet reads the counts of the scale set of the pool's name and group, without a session: another one may have it.
+// findSet reads the counts of the scale set with the pool's name and group. It opens no session, because another controller
+// may hold it.
 func (p *Poller) findSet(ctx context.Context, pool *v1alpha1.RunnerPool) (finding, error) {
 	c, ok := p.ScaleSets(connectionOf(pool))
 	if !ok {

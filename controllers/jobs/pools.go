@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// pool is what is known of a RunnerPool. The lock of its space guards it.
+// pool is the state of a RunnerPool. The lock of its space guards it.
 type pool struct {
 	key   types.NamespacedName
 	space *space
@@ -32,21 +32,21 @@ type pool struct {
 	boosts *reservation.Boosts
 
 	saved saved
-	woken time.Time // when the pool is woken next, or was last
+	woken time.Time // when the pool will next be, or was last, woken
 }
 
-// saved is how far a pool's jobs are written down.
+// saved is how much of a pool's jobs is stored.
 type saved struct {
-	loaded    bool      // what was written down before is read
-	unwritten time.Time // of the first change that isn't being written; zero if there is none
-	writing   time.Time // of the first change that is being written; zero if none is
-	next      time.Time // when it may be written again
-	failed    int       // how often that failed in a row
-	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
-	swept     time.Time // when jobs that expired were last looked for
+	loaded    bool      // the stored jobs have been read
+	unwritten time.Time // time of the first change that is not being written; zero if there is none
+	writing   time.Time // time of the first change that is being written; zero if none is
+	next      time.Time // earliest time of the next write
+	failed    int       // consecutive failed writes
+	version   string    // resourceVersion of the ConfigMap; empty if unknown or if there is none
+	swept     time.Time // when expired jobs were last removed
 }
 
-// durable returns up to when all changes are written down; the zero time if it isn't known.
+// durable returns the time before which all changes are stored; the zero time if unknown.
 func (s *saved) durable(now time.Time) time.Time {
 	switch {
 	case !s.loaded:
@@ -66,10 +66,10 @@ func (p *pool) hasTrigger(name string) bool {
 	return slices.ContainsFunc(p.now.triggers, func(t trigger) bool { return t.Name == name })
 }
 
-// serves reports whether the pool's runners may have jobs of a repository.
+// serves reports whether the pool's runners may run jobs of a repository.
 func (p *pool) serves(job jobmatch.Job) bool { return p.now.placed && p.now.match.Scope.Covers(job) }
 
-// signals is what events tell.
+// signals returns the demand according to events.
 func (p *pool) signals(now time.Time) []demand.Signal {
 	var all []demand.Signal
 	if p.now.jobs {
@@ -91,7 +91,7 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	return all
 }
 
-// learn takes over what the object says besides what the pool asks for.
+// learn updates the pool from its object, except for what the candidate contains.
 func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("RunnerPool"))
 	p.conn = obj.Spec.ConnectionRef.From(obj.Namespace)
@@ -113,7 +113,7 @@ func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace 
 	return a.Check(ctx, conn, namespace)
 }
 
-// jobKey names a job in a space. Pools that observe have jobs of their own, for they act on none.
+// jobKey identifies a job in a space. Observing pools have separate jobs, because they do not act on them.
 type jobKey struct {
 	host     string
 	id       int64
@@ -124,7 +124,8 @@ func (p *pool) jobKey(id int64) jobKey {
 	return jobKey{host: p.now.match.Scope.Host, id: id, observes: p.now.observes}
 }
 
-// claim takes the jobs of a pool's ledger for its own. Of two pools that have a job, one keeps it: the one that knows more.
+// claim records the pool as the holder of the jobs in its ledger. If two pools have a job, the one with the later state
+// keeps it.
 func (s *space) claim(p *pool, now time.Time) {
 	p.ledger.All(func(id int64, state reservation.State) bool {
 		key := p.jobKey(id)
@@ -141,14 +142,14 @@ func (s *space) claim(p *pool, now time.Time) {
 	})
 }
 
-// dropJob takes a job from a pool: another one has it.
+// dropJob removes a job from a pool, because another one has it.
 func (s *space) dropJob(p *pool, id int64, now time.Time) {
 	p.ledger.Drop(id)
 	s.noteChanged(p, now)
 	s.wake(p, now)
 }
 
-// holder returns the pool that has a job, nil if none has.
+// holder returns the pool that has a job; nil if none has.
 func (s *space) holder(key jobKey) *pool {
 	p := s.held[key]
 	if p != nil && p.ledger.Has(key.id) == 0 {
@@ -158,7 +159,8 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// hold notes that a pool has a job, and drops what ledgers have forgotten when it may be more than what they know.
+// hold records that a pool has a job. Once the record may be larger than the ledgers, it drops jobs that the ledgers no
+// longer contain.
 func (s *space) hold(key jobKey, p *pool) {
 	s.held[key] = p
 	if len(s.held) < s.tidyAt {

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// life is what truly happened to a job.
+// life is the true history of a job.
 type life struct {
 	id                int64
 	repository, label string
@@ -54,7 +54,7 @@ func lives(r *rand.Rand, n int) []life {
 	return all
 }
 
-// truly is what the pools' accounts should hold.
+// truly returns the true content of the pools' ledgers.
 func truly(all []life) map[string]map[int64]reservation.State {
 	want := map[string]map[int64]reservation.State{"gpu": {}, "cpu": {}}
 	for _, j := range all {
@@ -98,8 +98,9 @@ func lists(all []life) map[string][]rest.Job {
 	return jobs
 }
 
-// Any order, duplication and loss of deliveries, with processes that end in good order or are killed between them, ends after one look
-// at GitHub's lists in exactly the true reservations. Meanwhile no pool's count is below the jobs that are known to wait for it.
+// After any order, duplication and loss of deliveries, with processes that stop or are killed in between, one comparison
+// with GitHub's lists restores exactly the true reservations. In the meantime no pool's count is below the number of jobs
+// that are known to wait for it.
 func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 				var deliveries []delivery
 				for i := range all {
 					for _, action := range all[i].past {
-						for range r.IntN(3) { // none is a loss, two a duplicate
+						for range r.IntN(3) { // 0 is a loss, 2 a duplicate
 							deliveries = append(deliveries, delivery{&all[i], action})
 						}
 					}
@@ -146,7 +147,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 						x.end()
 						x.lead()
 					case 1:
-						wait(2 * time.Second) // what was accepted is durable
+						wait(2 * time.Second) // accepted events are stored
 						x.kill()
 						x.lead()
 					case 2:
@@ -171,7 +172,7 @@ func TestAnyDeliveriesEndInTheTruth(t *testing.T) {
 	}
 }
 
-// The bytes of ten thousand waiting jobs of one pool stay far below what etcd takes.
+// The size of ten thousand waiting jobs of one pool stays far below etcd's limit.
 func TestTenThousandWaitingJobsAreSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))

@@ -18,17 +18,17 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// recordFor is how long it is tried to record what a runner's job is. Looks at GitHub's runners find it out too.
+// recordFor is how long recording a runner's job is retried. The collector of runners finds the job, too.
 const recordFor = 10 * time.Minute
 
-// record is what is to be made durable of a runner's job.
+// record is the information about a runner's job to store.
 type record struct {
 	pool   types.NamespacedName
-	events []scaleset.JobEvent // the start and the completion, as they came
+	events []scaleset.JobEvent // the start and the completion, as they arrived
 	since  time.Time
 }
 
-// recordLater has an event of a job recorded that a pool's runner has.
+// recordLater queues an event of a job that a pool's runner has.
 func (k *JobTracker) recordLater(pool types.NamespacedName, event scaleset.JobEvent, now time.Time) {
 	if k.Record == nil {
 		return
@@ -49,7 +49,7 @@ func (k *JobTracker) recordLater(pool types.NamespacedName, event scaleset.JobEv
 	k.workers.runners.add(key)
 }
 
-// jobEvent is what a delivery says of a runner's job; false if the job neither runs nor has ended.
+// jobEvent converts a delivery to an event of a runner's job; false if the job neither runs nor has ended.
 func jobEvent(d webhook.Delivery) (scaleset.JobEvent, bool) {
 	j := d.Job
 	e := scaleset.JobEvent{
@@ -70,7 +70,7 @@ func jobEvent(d webhook.Delivery) (scaleset.JobEvent, bool) {
 	return e, true
 }
 
-// resultOf is a conclusion in the words of scale sets.
+// resultOf converts a conclusion to the terms of scale sets.
 func resultOf(conclusion string) string {
 	switch conclusion {
 	case "success":
@@ -83,7 +83,7 @@ func resultOf(conclusion string) string {
 	return conclusion
 }
 
-// reconcileRunner records a runner's job. The recorder bounds how many are recorded at once.
+// reconcileRunner records a runner's job. The recorder limits how many records are written concurrently.
 func (k *JobTracker) reconcileRunner(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	k.mu.Lock()
 	r := k.records[key]
@@ -105,7 +105,7 @@ func (k *JobTracker) reconcileRunner(ctx context.Context, key types.NamespacedNa
 	}
 	k.mu.Unlock()
 	if err != nil {
-		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("giving up to record the job of a runner: %w", err))
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("gave up recording the job of a runner: %w", err))
 	}
 	if p := k.lock(r.pool); p != nil {
 		p.space.wake(p, k.Now())

@@ -73,7 +73,7 @@ func TestTheCursorFollowsWhatIsDurable(t *testing.T) {
 	})
 }
 
-// A process that was killed in the middle of its catching up has not moved the cursor past what it didn't get to.
+// A process that was killed while recovering deliveries has not moved the cursor past those that it did not read.
 func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -87,7 +87,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 			x.gh.event(job(10+i, "queued", "gpu"), 503)
 			wait(time.Minute)
 		}
-		x.gh.edit(func() { x.gh.payloads[1] = []byte("") }) // GitHub has it sent again, which fails too
+		x.gh.edit(func() { x.gh.payloads[1] = []byte("") }) // GitHub is asked to send it again, which fails too
 		x.gh.edit(func() { x.gh.fails = github.NewError(github.KindUnavailable, "reading", 502, 0, "away", nil) })
 		x.lead()
 		x.accept(job(2, "queued", "gpu"))
@@ -100,7 +100,7 @@ func TestAnUnfinishedLookMovesNoCursor(t *testing.T) {
 		x.lead()
 		defer x.end()
 		wait(time.Minute)
-		x.want("gpu", 31) // 1 and 2, and 29 of 30: the one that GitHub doesn't show was asked for
+		x.want("gpu", 31) // 1 and 2, and 29 of 30; the delivery that GitHub does not show was requested again
 		if diff := cmp.Diff([]int64{1}, x.gh.again); diff != "" {
 			t.Errorf("asked for again (-want +got):\n%s", diff)
 		}
@@ -131,7 +131,7 @@ func TestPausesAfterErrors(t *testing.T) {
 	}
 }
 
-// A repository that can't be listed keeps its jobs, and keeps no other from being compared.
+// A repository that cannot be listed keeps its jobs, and does not prevent others from being compared.
 func TestWhatCantBeListedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -162,7 +162,7 @@ func TestWhatCantBeListedStays(t *testing.T) {
 	})
 }
 
-// One repository whose list takes too long keeps no other from being compared.
+// A repository whose list takes too long does not prevent others from being compared.
 func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -177,7 +177,7 @@ func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 			x.accept(d)
 		}
 		wait(10 * time.Minute)
-		x.want("gpu", 5) // those of acme/a stay
+		x.want("gpu", 5) // the jobs of acme/a stay
 		if n := x.gh.count("jobs"); n > 8 {
 			t.Errorf("%d lists in ten minutes", n)
 		}
@@ -187,7 +187,7 @@ func TestASlowRepositoryStarvesNoOther(t *testing.T) {
 	})
 }
 
-// What is to be looked at isn't forgotten when GitHub can't be asked.
+// Pending comparisons are kept while GitHub does not answer.
 func TestSuspectsWaitForGitHub(t *testing.T) {
 	for name, err := range map[string]error{
 		"limited":        github.NewError(github.KindRateLimited, "listing", 429, 5*time.Minute, "slow down", nil),
@@ -214,7 +214,7 @@ func TestSuspectsWaitForGitHub(t *testing.T) {
 	}
 }
 
-// Whoever has the secret of one repository's webhook, or of an organization's, speaks for that only.
+// The secret of a repository's or organization's webhook is accepted for events of that scope only.
 func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 	of := func(change func(*v1alpha1.GitHubConnection)) *v1alpha1.GitHubConnection {
 		c := connOf("hook", "acme")
@@ -267,7 +267,7 @@ func TestAWebhookIsBelievedAboutItsOwn(t *testing.T) {
 	}
 }
 
-// A runner is told by its registration, not by a name that somebody else may say.
+// A runner is identified by its registration, not by a name that anyone may use.
 func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 	for name, tc := range map[string]struct {
 		id, known int64
@@ -300,8 +300,8 @@ func TestARunnerIsKnownByItsRegistration(t *testing.T) {
 	}
 }
 
-// An App's list of deliveries tells of all its installations: those of other namespaces aren't read, and those that came in for another
-// connection of this one are known.
+// An App's list contains the deliveries of all its installations. Deliveries for other namespaces are not read, and those
+// received for another connection of this namespace are known.
 func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), connOf("other", "other"), poolOf("gpu"))
@@ -318,7 +318,7 @@ func TestAnAppsDeliveriesAreReadOnce(t *testing.T) {
 			}
 		}
 		wait(5 * time.Minute)
-		x.want("gpu", 15) // ten that came in, and five of this installation that didn't
+		x.want("gpu", 15) // ten received deliveries, and five of this installation that were lost
 		if n := x.gh.count("payload"); n != 5 {
 			t.Errorf("%d deliveries were read, want 5", n)
 		}
@@ -346,7 +346,7 @@ func TestWhatCantBeReadIsTriedOnce(t *testing.T) {
 	})
 }
 
-// What was dropped since the last write stays dropped, also when the next write fails.
+// Jobs dropped since the last write stay dropped, also if the next write fails.
 func TestAFailedWriteBringsNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -372,7 +372,7 @@ func TestAFailedWriteBringsNothingBack(t *testing.T) {
 	})
 }
 
-// After a restart, a job of two accounts is the pool's that knows more of it.
+// After a restart, a job in two ledgers belongs to the pool with the later state.
 func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
@@ -395,7 +395,7 @@ func TestAJobOfTwoAccountsIsOnePools(t *testing.T) {
 	})
 }
 
-// A repository that GitHub refuses to list is tried three times, and takes no other's turn.
+// A repository that GitHub refuses to list is tried three times, and takes no other repository's turn.
 func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -422,7 +422,7 @@ func TestRefusedSuspectsAreGivenUp(t *testing.T) {
 	})
 }
 
-// A pool that is made, or mended, after its jobs were queued gets them.
+// A pool that is created or fixed after its jobs were queued gets them.
 func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("cpu"))
@@ -435,7 +435,7 @@ func TestAPoolGetsJobsThatWaitedForIt(t *testing.T) {
 		wait(31 * time.Minute)
 		x.setPool(poolOf("gpu"))
 		wait(time.Second)
-		x.want("gpu", 2) // 2 and 5; it is too long since 1
+		x.want("gpu", 2) // 2 and 5; 1 is too old
 		x.setPool(poolOf("gpu"))
 		x.want("gpu", 2)
 		for i := range int64(3 * maxUnmatched) {
@@ -464,7 +464,7 @@ func TestObserversAreComparedToo(t *testing.T) {
 	})
 }
 
-// A list that is behind an event doesn't take the job from the pool whose runner has it.
+// A list that is older than an event does not take the job from the pool whose runner has it.
 func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big := poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} })
@@ -479,7 +479,7 @@ func TestAListThatLagsBehindChangesNothing(t *testing.T) {
 	})
 }
 
-// A job that was given up and comes again goes to the pool that it is for by then.
+// A job that expired and is reported again goes to the pool that matches it then.
 func TestAJobThatWasGivenUpComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))
@@ -502,7 +502,7 @@ func TestAPoolThatBeginsToObserveLetsGoOfItsJobs(t *testing.T) {
 		defer x.end()
 		x.accept(job(1, "queued", "gpu"))
 		x.setPool(poolOf("gpu", func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }))
-		x.accept(job(1, "queued", "gpu")) // whoever acts may have it now
+		x.accept(job(1, "queued", "gpu")) // a pool that acts may have it now
 		x.want("gpu", 1)
 		x.want("spare", 1)
 		x.accept(job(1, "completed", "gpu"))

@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// The GUID of an event isn't signed: whoever has one that was can send it again under as many others as he likes.
+// The GUID of an event is not signed: anyone who has a signed event can send it again under any number of other GUIDs.
 func TestBoostsCountAnEventOnceAndNotLongAfterItHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		push := v1alpha1.Boost{Name: "morning", Event: "push"}

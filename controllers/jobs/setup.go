@@ -18,10 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// placers is how many pools, and how many connections, are placed at once: one of a namespace, as its other work may hold the locks of its spaces.
+// placers is how many pools, and how many connections, are placed concurrently. A namespace gets one place, because its
+// other work may hold the locks of its spaces.
 const placers = 16
 
-// SetupWithManager runs the JobTracker with the leader, and has it told of pools and connections.
+// SetupWithManager runs the JobTracker with the leader, and watches pools and connections.
 func (k *JobTracker) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(k); err != nil {
 		return fmt.Errorf("adding the job tracker: %w", err)

@@ -15,36 +15,37 @@ import (
 	"github.com/corral-dev/corral/internal/share"
 )
 
-// spaceKey names a space: the pools of a namespace whose connections are of a namespace, mostly the same. So what one namespace's pools
-// are told, and which of them has a job, doesn't depend on what those of others ask for.
+// spaceKey identifies a space: the pools of one namespace whose connections are in one namespace, usually the same. Because
+// of this split, the demand and jobs of one namespace's pools do not depend on what the pools of other namespaces ask for.
 type spaceKey struct{ pools, connections string }
 
 // own reports whether the pools and their connections are in one namespace.
 func (s spaceKey) own() bool { return s.pools == s.connections }
 
-// space knows which of its pools has which job. Its methods do no I/O, read no clock and compare nothing with patterns. They are called with its
-// lock, which no other namespace's pools need. All of it is lost with the process, except what was written down.
+// space groups the pools that compete for the same jobs, and records which pool has which job. Its methods do no I/O, read
+// no clock and match no patterns. They are called with its lock, which no other namespace's pools need. Only what was
+// stored survives the process.
 type space struct {
 	spaceKey
 	tracker *JobTracker
 
-	weight  atomic.Int64 // the work of a comparison with all pools, 0 if events concern none of them
-	turn    sync.Mutex   // for a large comparison
-	waiting atomic.Int32 // for the turn
+	weight  atomic.Int64 // the work of a comparison with all pools; 0 if events concern none of them
+	turn    sync.Mutex   // held during a large comparison
+	waiting atomic.Int32 // number of comparisons that wait for the turn
 
 	mu        sync.Mutex
 	members   map[string]*pool     // by name
 	index     map[asked]candidates // of the members
-	held      map[jobKey]*pool     // may hold more than there is: ask the ledger
-	tidyAt    int                  // size of held at which those that ledgers have forgotten are dropped
+	held      map[jobKey]*pool     // may contain more than the ledgers do
+	tidyAt    int                  // size of held at which jobs that the ledgers have dropped are removed
 	entries   entries
 	unmatched map[jobKey]unmatchedJob
-	// remembered is how many bytes those take, which memory counts.
+	// remembered is the size of the unmatched jobs in bytes, which memory counts.
 	remembered int64
 	memory     *share.Hold
-	changed    map[*pool]bool // pools that weren't compared with the unmatched jobs yet
+	changed    map[*pool]bool // pools that have not been compared with the unmatched jobs yet
 	views      map[uint64]view
-	lookups    []lookup              // to come
+	lookups    []lookup              // pending lookups
 	suspects   map[suspect]time.Time // repositories to compare with GitHub, and when
 }
 
@@ -57,15 +58,15 @@ func newSpace(key spaceKey, k *JobTracker) *space {
 	return s
 }
 
-// key names the space at workers.
+// key identifies the space in the queues of workers.
 func (s *space) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.pools, Name: s.connections}
 }
 
-// wake has a pool reconciled: at once, but not oftener than each wakeInterval.
+// wake triggers a reconciliation of a pool, at once but at most once per wakeInterval.
 func (s *space) wake(p *pool, now time.Time) {
 	if now.Before(p.woken) {
-		return // it is about to be
+		return // a wake is pending
 	}
 	if p.woken = p.woken.Add(wakeInterval); p.woken.Before(now) {
 		p.woken = now
@@ -73,7 +74,7 @@ func (s *space) wake(p *pool, now time.Time) {
 	s.tracker.Events.WakeAfter(p.key, p.woken.Sub(now))
 }
 
-// noteChanged notes that a pool's jobs have to be written down.
+// noteChanged records that a pool's jobs need to be stored.
 func (s *space) noteChanged(p *pool, now time.Time) {
 	if p.saved.unwritten.IsZero() {
 		p.saved.unwritten = now
@@ -81,7 +82,8 @@ func (s *space) noteChanged(p *pool, now time.Time) {
 	}
 }
 
-// place has events compared with what a pool asks for, by where its connection is on GitHub. It is nowhere while it may not use that.
+// place indexes a pool by its events, with the scope of its connection. While the pool may not use its connection, it is
+// not placed.
 func (s *space) place(p *pool, next candidate, now time.Time) {
 	s.takeOut(p)
 	scope, placed := s.tracker.locate(p.conn, s.pools)
@@ -116,8 +118,8 @@ func (s *space) takeOut(p *pool) {
 	delete(s.changed, p)
 }
 
-// drop removes a pool that is gone. What was written down goes with it. The jobs that it had may be for others: a comparison with
-// GitHub finds them.
+// drop removes a pool that is gone, with its stored state. Its jobs may be for other pools, which a comparison with GitHub
+// finds out.
 func (s *space) drop(p *pool, now time.Time) {
 	s.compareAll(p.conn, p.ledger, now)
 	s.takeOut(p)
@@ -125,14 +127,14 @@ func (s *space) drop(p *pool, now time.Time) {
 	s.tracker.Meter.Forget(p.key)
 }
 
-// compareAll has the repositories of jobs compared with GitHub.
+// compareAll schedules comparisons of the repositories of jobs with GitHub.
 func (s *space) compareAll(conn types.NamespacedName, jobs *reservation.Ledger, now time.Time) {
 	for _, repository := range jobs.Silent(now.Add(time.Minute), time.Time{}, maxSuspects) {
 		s.suspect(suspect{conn, repository}, now)
 	}
 }
 
-// restore adds what was written down of a pool: its jobs and its boosts, each nil for none.
+// restore adds the stored jobs and boosts of a pool; each may be nil.
 func (s *space) restore(p *pool, jobs *reservation.Ledger, boosts *reservation.Boosts, now time.Time) {
 	if jobs != nil && s.hasRoomFor(jobs) {
 		p.ledger.Merge(jobs)
@@ -149,8 +151,8 @@ func (s *space) restore(p *pool, jobs *reservation.Ledger, boosts *reservation.B
 	}
 }
 
-// expire forgets a pool's events and jobs that count no more. It returns how long it is until there may be more of them, at most
-// sweepInterval. A look at the jobs takes a millisecond for each ten thousand.
+// expire drops a pool's events and jobs that no longer count. It returns the delay until the next check, at most
+// sweepInterval. A check takes a millisecond per ten thousand jobs.
 func (s *space) expire(p *pool, now time.Time) time.Duration {
 	if p.boosts.Expire(p.hasTrigger, now) {
 		s.noteChanged(p, now)
@@ -176,7 +178,7 @@ func (s *space) expire(p *pool, now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// reading is the demand of a pool that events tell of. It isn't known until what was written down before is read.
+// reading returns the demand of a pool according to events. It is unknown until the stored state was read.
 func (p *pool) reading(now time.Time) demand.Reading {
 	switch {
 	case !p.wanted():
@@ -187,8 +189,9 @@ func (p *pool) reading(now time.Time) demand.Reading {
 	return demand.Reading{Known: true, Signals: p.signals(now)}
 }
 
-// durable returns up to when all that was taken in for connections of a namespace is written down; the zero time if something wasn't read
-// yet. A namespace in which nothing can be written must not have the owner of a connection that it uses look back for ever.
+// durable returns the time before which everything received for connections of a namespace is stored; the zero time if
+// something has not been read yet. It ignores other namespaces in which writes keep failing. Otherwise the connection's
+// owner would check old deliveries forever.
 func (k *JobTracker) durable(connections string, now time.Time) time.Time {
 	first := now
 	for _, s := range k.spacesOf(connections) {

@@ -26,20 +26,21 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
 
 const (
-	// partLabel says what an object of ours is for.
+	// partLabel is the label for the purpose of an object.
 	partLabel = "corral.dev/part"
-	// jobsKey and boostsKey hold the reservations and the boosts of a pool, in its ConfigMap.
+	// jobsKey and boostsKey are the keys of a pool's reservations and boosts in its ConfigMap.
 	jobsKey, boostsKey = "jobs", "boosts"
-	// writerKey says which process has written them: what it has dropped since must not come back from there.
+	// writerKey is the key of the identity of the process that wrote them. That process must not restore what it has dropped
+	// since.
 	writerKey = "writer"
-	// manyFailures to write down a pool's jobs are that pool's matter: durable waits for it no more.
+	// manyFailures is the number of failed writes after which durable no longer waits for a pool.
 	manyFailures = 3
 )
 
-// ConfigMapName is the name of the ConfigMap that holds the jobs of a pool.
+// ConfigMapName returns the name of the ConfigMap with the jobs of a pool.
 func ConfigMapName(pool string) string { return pool + "-jobs" }
 
-// reconcileJobs reads what was written down of a pool's jobs, forgets those that expired, and writes down what changed.
+// reconcileJobs reads a pool's stored jobs, drops expired ones, and stores changes.
 func (k *JobTracker) reconcileJobs(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	p := k.lock(key)
 	if p == nil {
@@ -62,7 +63,7 @@ func (k *JobTracker) reconcileJobs(ctx context.Context, key types.NamespacedName
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// save reads what was written down of a pool, unless that is known, and writes down what changed.
+// save reads a pool's stored state, unless it is known, and stores changes.
 func (k *JobTracker) save(ctx context.Context, p *pool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -83,14 +84,14 @@ func (k *JobTracker) save(ctx context.Context, p *pool) error {
 		return nil
 	}
 	s.failed++
-	s.next = k.Now().Add(min(minBackoff<<min(s.failed-1, 10), maxBackoff)) // also for what changes meanwhile
+	s.next = k.Now().Add(min(minBackoff<<min(s.failed-1, 10), maxBackoff)) // also for changes in the meantime
 	return err
 }
 
-// errTaken is when a ConfigMap is in the way that isn't the pool's.
+// errTaken means that a foreign ConfigMap has the name of the pool's.
 var errTaken = errors.New("it is not of this pool: it is left alone, and a restart forgets the pool's jobs; rename or delete it")
 
-// read takes over what was written down, unless it was read already.
+// read restores the stored state, unless it was read already.
 func (k *JobTracker) read(ctx context.Context, p *pool) error {
 	if p.saved.version != "" {
 		return nil
@@ -113,7 +114,7 @@ func (k *JobTracker) read(ctx context.Context, p *pool) error {
 	p.space.restore(p, jobs, boosts, k.Now())
 	p.space.mu.Unlock()
 	if ours {
-		p.saved.version = config.ResourceVersion // only who saves the pool looks at it
+		p.saved.version = config.ResourceVersion // only the worker that saves the pool accesses it
 	}
 	if err == nil && !ours {
 		return fmt.Errorf("writing ConfigMap %s: %w", config.Name, errTaken)
@@ -126,7 +127,7 @@ func isOwnedBy(obj metav1.Object, uid types.UID) bool {
 	return owner != nil && owner.UID == uid
 }
 
-// decode reads what is there; what is damaged is as if it weren't.
+// decode parses the stored state. Damaged parts are ignored.
 func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Boosts) {
 	log := ctrl.Log.WithName("demand").WithValues("pool", pool)
 	var jobs *reservation.Ledger
@@ -134,18 +135,18 @@ func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (
 	var err error
 	if text := data[jobsKey]; len(text) > 0 {
 		if jobs, err = reservation.Decode(text, k.Now()); err != nil {
-			log.Error(err, "The account of a pool's jobs begins anew")
+			log.Error(err, "The stored jobs of a pool can't be read; starting with none")
 		}
 	}
 	if text := data[boostsKey]; len(text) > 0 {
 		if boosts, err = reservation.DecodeBoosts(text); err != nil {
-			log.Error(err, "The account of a pool's boosts begins anew")
+			log.Error(err, "The stored boosts of a pool can't be read; starting with none")
 		}
 	}
 	return jobs, boosts
 }
 
-// write writes a pool's jobs down as a whole, if nobody else has changed them since they were read or written.
+// write stores all of a pool's jobs, if they have not changed since they were read or written.
 func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	p.space.mu.Lock()
 	if p.saved.unwritten.IsZero() {
@@ -160,7 +161,7 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}}
 	err := k.put(ctx, config, p.saved.version, owner, "jobs", p.key.Name, content)
 	if err != nil {
-		p.saved.version = "" // look first, next time
+		p.saved.version = "" // read it first, next time
 		return err
 	}
 	p.saved.version = config.ResourceVersion
@@ -168,7 +169,7 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	return nil
 }
 
-// put creates a ConfigMap, or changes the version of it that is known.
+// put creates a ConfigMap, or updates its known version.
 func (k *JobTracker) put(ctx context.Context, config *corev1.ConfigMap, version string, owner metav1.OwnerReference, part, pool string, content map[string][]byte) error {
 	config.BinaryData = content
 	config.Labels = map[string]string{partLabel: part}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs finds out how many runners pools need where no scale set tells of it. Its JobTracker takes GitHub's events in, gives each
-// job to a pool, writes that down, asks for events that were lost, and compares with what GitHub lists.
+// Package jobs determines how many runners pools need when no scale set reports it. Its JobTracker receives GitHub's
+// events, assigns each job to a pool, stores the assignment, recovers lost events, and compares it with GitHub's lists.
 package jobs
 
 import (
@@ -27,54 +27,54 @@ import (
 )
 
 const (
-	// writeInterval is the least time between two writes of a pool's jobs.
+	// writeInterval is the minimum interval between two writes of a pool's jobs.
 	writeInterval = time.Second
-	// wakeInterval is the least time between two times that a pool is woken. The first is at once.
+	// wakeInterval is the minimum interval between two wakes of a pool. The first one is immediate.
 	wakeInterval = 100 * time.Millisecond
-	// sweepInterval is how often a pool's jobs are looked at that may have expired.
+	// sweepInterval is how often a pool's jobs are checked for expired ones.
 	sweepInterval = 10 * time.Second
-	// writeTimeout bounds a write, remoteTimeout a request to GitHub.
+	// writeTimeout limits a write, and remoteTimeout a request to GitHub.
 	writeTimeout, remoteTimeout = 10 * time.Second, time.Minute
 )
 
-// Access says which connections may be used.
+// Access reports which connections may be used.
 type Access interface {
 	// Check returns an error unless objects of a namespace may use a connection.
 	Check(ctx context.Context, connection types.NamespacedName, namespace string) error
 }
 
-// Config of a JobTracker.
+// Config is the configuration of a JobTracker.
 type Config struct {
 	// Client reads pools, connections and Runners from the cache, and reads and writes ConfigMaps.
 	Client client.Client
-	// GitHub returns the client of a connection; false while it isn't ready.
+	// GitHub returns the client of a connection; false while it is not ready.
 	GitHub func(connection types.NamespacedName) (GitHub, bool)
-	// Record makes durable which runners without a scale set have which jobs; nil for nobody.
+	// Record stores which runners without a scale set have which jobs; nil to store nothing.
 	Record func(ctx context.Context, namespace string, events []scaleset.JobEvent) error
-	// Access says which connections of other namespaces pools may use; nil for none.
+	// Access reports which connections of other namespaces pools may use. If nil, none may be used.
 	Access Access
-	// Meter measures the jobs that events and lists tell of; nil measures none.
+	// Meter measures the jobs in events and lists; nil to measure none.
 	Meter *JobMeter
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// JobTracker keeps account of jobs, each namespace's under a lock of its own, and has what follows from its changes done by workers. It is a
-// manager.Runnable of the leader's; until that runs, it takes no events.
+// JobTracker tracks jobs, with one lock per namespace, and lets workers handle the consequences of changes. It is a
+// manager.Runnable that runs on the leader. Until it runs, it accepts no events.
 type JobTracker struct {
 	Config
 	// Events wakes pools when their demand changes.
 	Events kube.EventSource
 
-	writer  string // names this process
+	writer  string // identifies this process
 	workers workers
 
-	entries   atomic.Int64 // of all ledgers
-	unmatched *share.Bytes // of jobs that no pool is for
+	entries   atomic.Int64 // in all ledgers
+	unmatched *share.Bytes // memory of jobs without a pool
 
 	placing sync.Map // of namespace to *sync.Mutex, held while one of its pools is added, moved or removed
 
-	// mu is held to look something up. Whoever holds it waits for nothing.
+	// mu is only held for lookups and never while waiting.
 	mu      sync.Mutex
 	leading bool
 	conns   map[string]map[string]*connection // by namespace and name
@@ -93,10 +93,10 @@ func NewJobTracker(c Config) *JobTracker {
 	return k
 }
 
-// NeedLeaderElection is true: there is one account of jobs.
+// NeedLeaderElection returns true, because there is one record of jobs.
 func (*JobTracker) NeedLeaderElection() bool { return true }
 
-// Start works until ctx ends, then writes down what isn't written yet.
+// Start works until ctx ends, and then stores pending changes.
 func (k *JobTracker) Start(ctx context.Context) error {
 	if err := k.load(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (k *JobTracker) Start(ctx context.Context) error {
 	return err
 }
 
-// load reads all pools and connections that there are, so that no event is for a pool that isn't known yet.
+// load reads all existing pools and connections, so that no event is for an unknown pool.
 func (k *JobTracker) load(ctx context.Context) error {
 	conns, pools := &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}
 	if err := k.Client.List(ctx, conns); err != nil {
@@ -127,7 +127,7 @@ func (k *JobTracker) load(ctx context.Context) error {
 	return nil
 }
 
-// close writes down what isn't written yet. The workers have ended.
+// close stores pending changes. The workers have ended.
 func (k *JobTracker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -149,11 +149,11 @@ func (k *JobTracker) close() {
 	for _, p := range due {
 		g.Go(func() error { return k.save(ctx, p) })
 	}
-	_ = g.Wait() // the next leader asks GitHub for what is missing
+	_ = g.Wait() // the next leader asks GitHub for the rest
 	k.closeCursors(ctx)
 }
 
-// lock returns a pool with the lock of its space; nil if there is none.
+// lock returns a pool with the lock of its space held; nil if there is none.
 func (k *JobTracker) lock(key types.NamespacedName) *pool {
 	k.mu.Lock()
 	s := k.homes[key]
@@ -169,7 +169,7 @@ func (k *JobTracker) lock(key types.NamespacedName) *pool {
 	return p
 }
 
-// Reading is the demand of a pool that events tell of. It isn't known until what was written down before is read.
+// Reading returns the demand of a pool according to events. It is unknown until the stored state was read.
 func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
 	p := k.lock(key)
 	if p == nil {
@@ -179,7 +179,7 @@ func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
 	return p.reading(k.Now())
 }
 
-// AtMax tells whether a pool has all the runners that it may have: while it has, the jobs that wait don't expire.
+// AtMax sets whether a pool has all the runners that it may have. While it has, its waiting jobs do not expire.
 func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
 	if p := k.lock(key); p != nil {
 		defer p.space.mu.Unlock()
@@ -187,7 +187,7 @@ func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
 	}
 }
 
-// Retain frees the places of jobs whose runners keep says are gone. A pool that only observes has no runners of its own.
+// Retain drops jobs whose runners are gone according to keep. A pool that only observes has no runners of its own.
 func (k *JobTracker) Retain(key types.NamespacedName, keep func(runner string) bool) {
 	p := k.lock(key)
 	if p == nil {

@@ -179,7 +179,7 @@ func TestAtMaxNothingExpires(t *testing.T) {
 	})
 }
 
-// A group that the repository can't use is found out about after the first job; then it goes to the right pool.
+// That a repository cannot use a group is discovered after the first job, which then goes to the right pool.
 func TestAHiddenGroupGetsNoJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := poolOf("secret", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels, p.Spec.RunnerGroup = []string{"gpu"}, "secret" })
@@ -219,7 +219,7 @@ func TestThePoolsOfAConnectionThatIsGoneGetNothing(t *testing.T) {
 	})
 }
 
-// When a pool goes, its jobs go to who is next, as soon as GitHub's list tells of them.
+// When a pool is deleted, its jobs go to the next matching pool as soon as GitHub's list contains them.
 func TestTheJobsOfADeletedPoolAreForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"), poolOf("big", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerLabels = []string{"gpu", "big"} }))

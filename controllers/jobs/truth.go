@@ -23,25 +23,29 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Jobs that wait for long without news are compared with what GitHub lists, one repository after the other. Repositories whose
-// jobs have news cost nothing.
+// Jobs that wait for a long time without events are compared with GitHub's lists, one repository after the other.
+// Repositories whose jobs have recent events need no request.
 const (
-	// compareInterval is the time between two such looks of a connection, of compareMost repositories each.
+	// compareInterval is the interval between two comparisons of a connection, and compareMost how many repositories each of
+	// them covers.
 	compareInterval, compareMost = 30 * time.Second, 5
-	// suspectMost is how many of them may be suspects, so that others have their turn; suspectTries is how often one is tried that is refused.
+	// suspectMost is how many of them may be suspects, so that others have their turn. suspectTries is how often a refused
+	// suspect is tried.
 	suspectMost, suspectTries = 3, 3
-	// compareAfter is how long a job waits without news before it is looked for, and runs before.
+	// compareAfter is how long a job waits without events before it is compared, and compareRunningAfter how long it runs.
 	compareAfter, compareRunningAfter = 5 * time.Minute, 30 * time.Minute
-	// suspectAfter is when a repository is looked at whose jobs may be with the wrong pool: GitHub's lists lag behind.
+	// suspectAfter is the delay before a repository is compared whose jobs may be assigned to the wrong pool, because GitHub's
+	// lists lag behind.
 	suspectAfter = reservation.Settle + 5*time.Second
-	// listAge is how old a list may be, and listTimeout how long one may take: of each unfinished run, the jobs are listed.
+	// listAge is the maximum age of a list, and listTimeout the maximum duration of listing: the jobs of each unfinished run
+	// are listed.
 	listAge, listTimeout = 2 * time.Minute, 3 * time.Minute
-	// minRepositoryBackoff is how long a repository is left alone at first that wasn't listed in time.
+	// minRepositoryBackoff is the first back-off for a repository that was not listed in time.
 	minRepositoryBackoff = time.Minute
 )
 
-// toCompare returns the repositories that are to be compared with GitHub by a connection, each with the space that asks for it. Which namespace comes
-// first is left to chance, so that each has its turn.
+// toCompare returns the repositories to compare with GitHub through a connection, each with the space that requests it. The
+// order of namespaces is random, so that each has its turn.
 func (k *JobTracker) toCompare(c *connection) map[string]*space {
 	now, spaces, due := k.Now(), k.spacesOf(c.key.Namespace), map[string]*space{}
 	rand.Shuffle(len(spaces), func(i, j int) { spaces[i], spaces[j] = spaces[j], spaces[i] })
@@ -75,7 +79,8 @@ func (k *JobTracker) toCompare(c *connection) map[string]*space {
 	return due
 }
 
-// reconcileComparison makes the jobs of repositories to compare those that GitHub lists. Those that can't be listed now are tried again.
+// reconcileComparison aligns the jobs of repositories with GitHub's lists. Repositories that cannot be listed now are
+// retried.
 func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (reconcile.Result, error) {
 	due := k.toCompare(c)
 	if len(due) == 0 {
@@ -97,7 +102,8 @@ func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (re
 	return after(max(wait, compareInterval)), nil
 }
 
-// compareAll compares each, also when one can't be, unless GitHub asks for less. It returns which are left.
+// compareAll compares each repository, even if another one fails, unless GitHub asks for fewer requests. It returns the
+// repositories that remain.
 func (k *JobTracker) compareAll(ctx context.Context, gh GitHub, c *connection, repositories []string) (left []string, err error) {
 	var last error
 	for i, repository := range repositories {
@@ -119,14 +125,14 @@ func (k *JobTracker) compareAll(ctx context.Context, gh GitHub, c *connection, r
 	return left, last
 }
 
-// backingOff is a repository that is not listed until a time, after failures.
+// backingOff is the back-off of a repository after failures.
 type backingOff struct {
 	until  time.Time
 	failed int
 }
 
-// backOff leaves a repository alone for a while that can't be listed, and longer each time. It keeps its jobs: GitHub also says "not found" of
-// what one may not see. It returns whether a suspect is to be tried again.
+// backOff postpones a repository that cannot be listed, longer each time. Its jobs are kept, because GitHub also answers
+// "not found" for repositories that the connection may not see. It returns whether a suspect should be retried.
 func (k *JobTracker) backOff(c *connection, repository string, err error) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +165,7 @@ func (k *JobTracker) list(ctx context.Context, gh GitHub, repository string) (re
 	return list, nil
 }
 
-// reconcile gives each job of a list to its pool, and ends those that are not in it.
+// reconcile assigns each job of a list to a pool, and ends the repository's jobs that are not in the list.
 func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository string, list rest.JobList) {
 	of, spaces := map[int64]owners{}, k.spacesOf(c.key.Namespace)
 	for i := range list.Jobs {
@@ -177,7 +183,7 @@ func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository st
 	}
 }
 
-// reconcile gives the jobs of a list of a repository to pools, of those whose patterns cover it; owners are by the jobs' ids.
+// reconcile assigns the jobs of a repository's list to the pools whose patterns cover it. of has the owners by job ID.
 func (s *space) reconcile(about jobmatch.Job, list rest.JobList, of map[int64]owners, covers map[*candidate]bool, now time.Time) {
 	for _, observes := range []bool{false, true} {
 		shares := map[*pool][]reservation.Event{}
@@ -199,7 +205,7 @@ func (s *space) reconcile(about jobmatch.Job, list rest.JobList, of map[int64]ow
 	}
 }
 
-// jobIn is a job of a repository in a scope that asks for nothing yet.
+// jobIn returns a job of a repository in a scope, without labels.
 func jobIn(scope jobmatch.Scope, repository string) jobmatch.Job {
 	job := jobmatch.Job{Host: scope.Host, Repository: repository}
 	if scope.Kind == jobmatch.Enterprise {
@@ -208,14 +214,14 @@ func jobIn(scope jobmatch.Scope, repository string) jobmatch.Job {
 	return job
 }
 
-// updateOf is what a list says of a job.
+// updateOf converts a listed job to an update.
 func updateOf(about jobmatch.Job, j *rest.Job) update {
 	about.Labels = jobmatch.Labels(j.Labels)
 	return update{job: about, event: reservation.Event{ID: j.ID, State: stateOf("", j.Status), Repository: about.Repository, Runner: j.RunnerName}}
 }
 
-// assign returns the pool that a listed job is for, and the event that is to be entered there. A job that waits goes to the pool that it is
-// for by what is known now, wherever it was before.
+// assign returns the pool that should get a listed job, and the event to record there. A waiting job goes to the pool that
+// matches best now, wherever it was before.
 func (s *space) assign(u update, covers map[*candidate]bool, now time.Time) (*pool, reservation.Event) {
 	holder := s.holder(u.key())
 	switch {
@@ -239,7 +245,7 @@ func (s *space) assign(u update, covers map[*candidate]bool, now time.Time) (*po
 	return s.move(u, holder, p, now), u.event
 }
 
-// move hands a job from the pool that has it to another.
+// move moves a job from the pool that has it to another.
 func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 	if from != nil && from != to {
 		s.dropJob(from, u.event.ID, now)
@@ -250,7 +256,7 @@ func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 	return to
 }
 
-// reconcileAt makes a repository's jobs of a pool those that GitHub lists.
+// reconcileAt aligns a pool's jobs of a repository with GitHub's list.
 func (s *space) reconcileAt(p *pool, t reservation.Truth, now time.Time) {
 	before := p.ledger.Counts()
 	t.Jobs = s.fitting(p, t.Jobs)

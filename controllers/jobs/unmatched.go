@@ -18,23 +18,24 @@ import (
 )
 
 const (
-	// maxUnmatched is how many jobs of a namespace are remembered that no pool is for.
+	// maxUnmatched is how many jobs without a pool are remembered per namespace.
 	maxUnmatched = 2_048
-	// UnmatchedMemory is how many bytes such jobs take in all namespaces, and unmatchedEach in one: with a hundred labels a job takes 30 kB.
+	// UnmatchedMemory limits the bytes of such jobs in all namespaces, and unmatchedEach in one. A job with a hundred labels
+	// takes 30 kB.
 	UnmatchedMemory, unmatchedEach = 32 << 20, 4 << 20
-	// unmatchedSize is what such a job takes beside its texts, about.
+	// unmatchedSize is the approximate size of such a job without its texts.
 	unmatchedSize = 512
 )
 
-// unmatchedJob is a job that waits and that no pool is for, as long as this process lives: who makes a pool, or mends one, a minute
-// after its jobs were queued expects it to have them.
+// unmatchedJob is a waiting job without a pool. It is remembered by this process, because a user who creates or fixes a
+// pool a minute after the jobs were queued expects the pool to get them.
 type unmatchedJob struct {
 	update update
 	at     time.Time
 	size   int64
 }
 
-// unmatchedOf returns what is remembered of an update: of what the event tells only what is measured.
+// unmatchedOf returns the part of an update to remember. Of the event's data it keeps only the measured part.
 func unmatchedOf(u update, at time.Time) unmatchedJob {
 	size := unmatchedSize + len(u.job.Repository) + len(u.job.Enterprise)
 	for _, label := range u.job.Labels {
@@ -47,11 +48,11 @@ func unmatchedOf(u update, at time.Time) unmatchedJob {
 	return unmatchedJob{update: u, at: at, size: int64(size)}
 }
 
-// keepUnmatched remembers a job that no pool is for while it waits.
+// keepUnmatched remembers a waiting job without a pool.
 func (s *space) keepUnmatched(u update, now time.Time) {
 	key := u.key()
 	if u.observes {
-		return // those who observe are asked with the others
+		return // observing pools are compared with the others
 	}
 	if u.event.State > reservation.Queued || isHosted(u.job.Labels) {
 		s.removeUnmatched(key)
@@ -80,7 +81,7 @@ func (s *space) removeUnmatched(key jobKey) {
 	s.memory.Add(-size)
 }
 
-// beginUnmatched remembers no job that waits for a pool, from the beginning or because other namespaces need the room.
+// beginUnmatched resets the remembered jobs, at the beginning or when other namespaces need the memory.
 func (s *space) beginUnmatched() {
 	s.unmatched, s.remembered = map[jobKey]unmatchedJob{}, 0
 	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // it is called under a lock
@@ -92,7 +93,7 @@ func (s *space) loseUnmatched() {
 	s.beginUnmatched()
 }
 
-// isHosted reports whether a job asks for one of GitHub's own runners, of which there may be any number:
+// isHosted reports whether a job requests one of GitHub's own runners, whose number is unlimited:
 // https://docs.github.com/actions/reference/runners/github-hosted-runners
 func isHosted(labels []string) bool {
 	return len(labels) == 0 || slices.ContainsFunc(labels, func(l string) bool {
@@ -101,7 +102,7 @@ func isHosted(labels []string) bool {
 	})
 }
 
-// forgetUnmatched forgets jobs that were not heard of for as long as one counts.
+// forgetUnmatched drops jobs that have had no event for the default time for which a job counts.
 func (s *space) forgetUnmatched(now time.Time) {
 	for key, u := range s.unmatched {
 		if now.Sub(u.at) >= v1alpha1.DefaultHoldFor {
@@ -110,8 +111,8 @@ func (s *space) forgetUnmatched(now time.Time) {
 	}
 }
 
-// reconcileUnmatched gives the jobs that no pool was for to the pools that they are for by now. Only the pools that changed are compared, and only
-// with the jobs that ask for their labels.
+// reconcileUnmatched assigns remembered jobs to the pools that now match them. It compares only the pools that changed, and
+// only with jobs that request their labels.
 func (k *JobTracker) reconcileUnmatched(_ context.Context, s *space) (reconcile.Result, error) {
 	waiting, changed := s.toPlace(k.Now())
 	for _, u := range waiting {
@@ -129,7 +130,7 @@ func (k *JobTracker) reconcileUnmatched(_ context.Context, s *space) (reconcile.
 	return reconcile.Result{}, nil
 }
 
-// toPlace returns the jobs that wait for a pool, and the pools that changed since it was last called.
+// toPlace returns the jobs that wait for a pool, and the pools that changed since the previous call.
 func (s *space) toPlace(now time.Time) (waiting []update, changed []*candidate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +145,7 @@ func (s *space) toPlace(now time.Time) (waiting []update, changed []*candidate) 
 	return waiting, changed
 }
 
-// placeUnmatched gives a job, if it still waits, to one of the pools that it fits.
+// placeUnmatched assigns a job, if it still waits, to one of the matching pools.
 func (s *space) placeUnmatched(key jobKey, fits map[*candidate]bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

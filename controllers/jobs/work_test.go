@@ -24,17 +24,17 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// These tests count comparisons instead of measuring time. One comparison is that of an event, or of a remembered job, with what one pool asks
-// for; its steps are counted in TestAComparisonIsLinear.
+// These tests count comparisons instead of measuring time. One comparison compares an event, or a remembered job, with what
+// one pool asks for. Its steps are counted in TestAComparisonIsLinear.
 
-const greedy = "greedy" // the namespace of a tenant that has as much as it may
+const greedy = "greedy" // the namespace of a tenant that uses all that it is allowed
 
-// openAccess allows each namespace each connection.
+// openAccess allows every namespace to use every connection.
 type openAccess struct{}
 
 func (openAccess) Check(context.Context, types.NamespacedName, string) error { return nil }
 
-// crowd is a tracker that leads, with a pool of the namespace ci, and a connection of each of the two namespaces.
+// crowd returns a tracker that leads, with a pool in the namespace ci, and a connection in each of the two namespaces.
 func crowd(t *testing.T) *JobTracker {
 	t.Helper()
 	x := newPlace(t)
@@ -48,7 +48,7 @@ func crowd(t *testing.T) *JobTracker {
 	return k
 }
 
-// hostile is a pool of the tenant's whose patterns are the worst that a few bytes of CUE can make.
+// hostile returns a pool of the tenant with the most expensive patterns that a few bytes of CUE can declare.
 func hostile(i int, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := poolOf(fmt.Sprint("hostile-", i))
 	p.Namespace = greedy
@@ -61,14 +61,14 @@ func hostile(i int, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	return p
 }
 
-// by is an event for the tenant's connection.
+// by returns the event for the namespace's connection.
 func by(namespace string, d webhook.Delivery) webhook.Delivery {
 	d.Connection.Namespace = namespace
 	d.Repository.FullName = "acme/" + strings.Repeat("a", 90)
 	return d
 }
 
-// checkRun is an event of 1.2 kB.
+// checkRun returns an event of 1.2 kB.
 func checkRun() webhook.Delivery {
 	return webhook.Delivery{
 		GUID: "check", Connection: keyOf("acme"), Event: webhook.CheckRunEvent, Action: "created", At: time.Now(),
@@ -76,7 +76,7 @@ func checkRun() webhook.Delivery {
 	}
 }
 
-// counted is how many comparisons something took, and how many of them while a lock was held.
+// counted is the number of comparisons, and of those made while a lock was held.
 type counted struct{ Comparisons, UnderLock int }
 
 func (k *JobTracker) counted(do func()) (n counted) {
@@ -91,7 +91,8 @@ func (k *JobTracker) counted(do func()) (n counted) {
 	return n
 }
 
-// isUnlocked reports whether no lock is held, except for the turn of a large comparison: only events for the namespace's own pools wait for that.
+// isUnlocked reports whether no lock is held, except for the turn of a large comparison, for which only events of the
+// namespace's own pools wait.
 func (k *JobTracker) isUnlocked() bool {
 	locks := []*sync.Mutex{&k.mu}
 	k.placing.Range(func(_, lock any) bool {
@@ -127,7 +128,7 @@ func (k *JobTracker) take(t *testing.T, d webhook.Delivery) {
 // spaceOf returns the space of a namespace's pools on its own connections.
 func (k *JobTracker) spaceOf(namespace string) *space { return k.spaces[namespace][namespace] }
 
-// place gives jobs that waited to pools that changed, as a worker does.
+// place assigns waiting jobs to pools that changed, as a worker does.
 func (k *JobTracker) place(t *testing.T, s *space) {
 	t.Helper()
 	if _, err := k.reconcileUnmatched(t.Context(), s); err != nil {
@@ -135,8 +136,9 @@ func (k *JobTracker) place(t *testing.T, s *space) {
 	}
 }
 
-// Whatever the number of a tenant's pools and remembered jobs, a neighbour's event is compared with the neighbour's pool alone, and a neighbour's
-// change with nothing. One change of the tenant's is compared with the jobs that ask for its labels. Nothing is compared under a lock.
+// Whatever the number of a tenant's pools and remembered jobs, an event of another namespace is only compared with that
+// namespace's pool, and a change there with nothing. A change of the tenant is compared with the jobs that request its
+// labels. No comparison holds a lock.
 func TestWorkDoesNotGrowWithOthersPools(t *testing.T) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -150,7 +152,7 @@ func TestWorkDoesNotGrowWithOthersPools(t *testing.T) {
 			if n := len(k.spaceOf(greedy).unmatched); n != maxUnmatched {
 				t.Errorf("%d jobs are remembered", n)
 			}
-			k.spaceOf(greedy).toPlace(time.Now()) // the worker's next round is about what changes from here
+			k.spaceOf(greedy).toPlace(time.Now()) // the worker's next round covers only later changes
 			change := func(p *v1alpha1.RunnerPool) func() {
 				return func() {
 					k.setPool(p)
@@ -177,7 +179,8 @@ func TestWorkDoesNotGrowWithOthersPools(t *testing.T) {
 	}
 }
 
-// While a tenant's event or change is compared, a neighbour's event is taken, a neighbour's pool changes, and its demand is read.
+// While a tenant's event or change is compared, another namespace's event is accepted, its pool changes, and its demand is
+// read.
 func TestANeighbourWaitsForNoComparison(t *testing.T) {
 	k := crowd(t)
 	for i := range 100 {
@@ -220,7 +223,8 @@ func TestANeighbourWaitsForNoComparison(t *testing.T) {
 	}
 }
 
-// On a connection that namespaces share, the pools of the one that has fewer are told first, before anything of the other is compared.
+// On a shared connection, the pools of the namespace with fewer pools get an event first, before any comparison for the
+// other namespace.
 func TestFewPoolsAreToldBeforeMany(t *testing.T) {
 	k := crowd(t)
 	shared := func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = "platform" }
@@ -243,15 +247,15 @@ func TestFewPoolsAreToldBeforeMany(t *testing.T) {
 	}
 }
 
-// A namespace has one large comparison at a time, so that it takes one CPU at most. When many events wait for it, the next one is left to GitHub's
-// list of jobs, and keeps neither the sender nor others waiting.
+// A namespace runs one large comparison at a time, so that it uses one CPU at most. If many events wait for it, the next
+// one is left to GitHub's list of jobs, and delays neither the sender nor others.
 func TestANamespaceComparesOneEventAtATime(t *testing.T) {
 	k := crowd(t)
 	for i := range 100 {
 		k.setPool(hostile(i))
 	}
 	s := k.spaceOf(greedy)
-	s.turn.Lock() // as if one was under way
+	s.turn.Lock() // as if a comparison was in progress
 	var done sync.WaitGroup
 	for i := range int64(maxWaiting) {
 		done.Go(func() { k.take(t, by(greedy, job(i, "queued", "x"))) })
@@ -277,8 +281,9 @@ func TestANamespaceComparesOneEventAtATime(t *testing.T) {
 	}
 }
 
-// A comparison is large by the characters of patterns and names, not by the number of pools: a few pools with long lists take turns, and let others
-// run in between, whether an event or a change is compared. Many pools with a few patterns don't wait.
+// The size of a comparison depends on the characters of patterns and names, not on the number of pools. A few pools with
+// long lists take turns and yield in between, for an event as well as for a change. Many pools with a few patterns do not
+// wait.
 func TestFewPoolsWithLongListsTakeTurns(t *testing.T) {
 	long := func(p *v1alpha1.RunnerPool) {
 		p.Spec.Demand.Webhook.Repositories = slices.Repeat([]string{"acme/*" + strings.Repeat("a", 130)}, 100)
@@ -338,7 +343,8 @@ func (f accessOf) Check(context.Context, types.NamespacedName, string) error {
 	return nil
 }
 
-// While a namespace's lock is held, and one of its pools waits for that, a neighbour's pool is added, moved and removed.
+// While a namespace's lock is held and one of its pools waits for it, a pool of another namespace is added, moved and
+// removed.
 func TestANeighboursPoolIsPlacedWhileAnotherNamespacesWaits(t *testing.T) {
 	k := crowd(t)
 	var wait sync.Once
@@ -356,11 +362,11 @@ func TestANeighboursPoolIsPlacedWhileAnotherNamespacesWaits(t *testing.T) {
 			t.Error("the neighbour's pool waits")
 		}
 	}
-	k.Access = accessOf(func() { wait.Do(neighbour) }) // as it is asked, the pool's space is locked
+	k.Access = accessOf(func() { wait.Do(neighbour) }) // during this call the pool's space is locked
 	k.setPool(hostile(1, func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = ns }))
 }
 
-// A pool that changes while an event is compared with what it was before gets the event by what it is now.
+// A pool that changes while an event is compared with its previous version gets the event according to its new version.
 func TestAPoolThatChangesDuringAComparison(t *testing.T) {
 	k := crowd(t)
 	onComparison = func() {
@@ -376,7 +382,7 @@ func TestAPoolThatChangesDuringAComparison(t *testing.T) {
 	}
 }
 
-// A pool that moves to a connection of another namespace takes its jobs along, and leaves nothing behind.
+// A pool that moves to a connection in another namespace takes its jobs along, and leaves nothing behind.
 func TestAPoolThatMovesKeepsItsJobs(t *testing.T) {
 	k := crowd(t)
 	k.take(t, job(1, "queued", "gpu"))
@@ -402,7 +408,7 @@ func TestAPoolThatMovesKeepsItsJobs(t *testing.T) {
 	}
 }
 
-// What one namespace's pools have to look up on a connection that it shares leaves room for another's.
+// Lookups of one namespace's pools on a shared connection leave room for the lookups of another namespace.
 func TestLookupsAreOneNamespaces(t *testing.T) {
 	k := crowd(t)
 	in := func(p *v1alpha1.RunnerPool) {
@@ -424,7 +430,8 @@ func TestLookupsAreOneNamespaces(t *testing.T) {
 	}
 }
 
-// A namespace whose keys all hang at a worker holds a quarter of its places, and a neighbour's key is worked off meanwhile.
+// A namespace whose keys all hang in a worker uses a quarter of its places, and a key of another namespace is processed in
+// the meantime.
 func TestNoNamespaceHoldsTheJobTrackersWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -458,7 +465,7 @@ func TestNoNamespaceHoldsTheJobTrackersWorkers(t *testing.T) {
 	})
 }
 
-// On a connection that it shares, a namespace with any number of repositories to compare with GitHub leaves others their turn.
+// On a shared connection, a namespace with any number of repositories to compare with GitHub leaves others their turn.
 func TestEachNamespacesRepositoriesAreCompared(t *testing.T) {
 	k := crowd(t)
 	k.setPool(hostile(1, func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = ns }))

@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// writers is how many ConfigMaps of pools are written or read at once.
+	// writers is how many ConfigMaps of pools are read or written concurrently.
 	writers = 32
-	// askers is how many connections are asked at once for one thing. One that doesn't answer takes one place, and its deadline ends that.
+	// askers is how many connections are queried concurrently for one purpose. A connection that does not answer occupies one place,
+	// until its deadline.
 	askers = 64
-	// minBackoff and maxBackoff are the shortest and the longest time to the next attempt of what failed.
+	// minBackoff and maxBackoff limit the delay before a failed operation is retried.
 	minBackoff, maxBackoff = 2 * time.Second, 30 * time.Second
 )
 
-// worker is a controller whose keys come from what is known of jobs, and not from a watch. Namespaces take turns at it, and one holds a quarter of
-// its places at most.
+// worker is a controller whose keys come from the tracked jobs rather than from a watch. Namespaces take turns, and one
+// namespace may use a quarter of its places.
 type worker struct {
 	name       string
 	concurrent int
@@ -46,13 +47,13 @@ func newWorker(name string, concurrent int, f reconcileKey) *worker {
 	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
-// tenant has the keys of a namespace take turns with those of others.
+// tenant makes the keys of a namespace take turns with the keys of other namespaces.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// add has a key reconciled, once the worker runs.
+// add queues a key for reconciliation once the worker runs.
 func (w *worker) add(key types.NamespacedName) { w.queue.Add(reconcile.Request{NamespacedName: key}) }
 
-// run reconciles what is added until ctx ends.
+// run reconciles queued keys until ctx ends.
 func (w *worker) run(ctx context.Context) error {
 	log := ctrl.Log.WithName(w.name)
 	c, err := controller.NewTypedUnmanaged(w.name, controller.Options{
@@ -69,20 +70,20 @@ func (w *worker) run(ctx context.Context) error {
 		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) kube.Queue { return w.queue },
 	})
 	if err != nil {
-		return fmt.Errorf("making controller %s: %w", w.name, err)
+		return fmt.Errorf("creating controller %s: %w", w.name, err)
 	}
 	return c.Start(ctx)
 }
 
-// workers do what follows from what is known of jobs. Only the leader's run.
+// workers handle the consequences of changes in the tracked jobs. They run on the leader only.
 type workers struct {
 	jobs       *worker // reads and writes the jobs of a pool
 	runners    *worker // records the job of a runner
-	deliveries *worker // asks for a connection's lost deliveries
-	cursors    *worker // writes down up to when those are done with
+	deliveries *worker // recovers a connection's lost deliveries
+	cursors    *worker // stores up to when deliveries have been processed
 	compare    *worker // compares jobs of a connection's repositories with GitHub's lists
 	groups     *worker // looks up which repositories may use the runner groups of a namespace's pools
-	unmatched  *worker // gives a namespace's unmatched jobs to pools that changed
+	unmatched  *worker // assigns a namespace's unmatched jobs to pools that changed
 }
 
 func newWorkers(k *JobTracker) workers {
@@ -97,7 +98,8 @@ func newWorkers(k *JobTracker) workers {
 	}
 }
 
-// ofConnection returns a reconciler of connections of which it is known where on GitHub they are, or only of those with a webhook.
+// ofConnection returns a reconciler of connections whose scope is known or, if hook is true, of those that also have a
+// webhook.
 func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcileKey {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 		c, _ := k.connection(key)
@@ -108,7 +110,7 @@ func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection
 	}
 }
 
-// ofSpace returns a reconciler of spaces, whose keys have the namespace of their pools and that of the connections.
+// ofSpace returns a reconciler of spaces, whose keys contain the namespaces of the pools and of the connections.
 func (k *JobTracker) ofSpace(f func(context.Context, *space) (reconcile.Result, error)) reconcileKey {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 		k.mu.Lock()
@@ -129,14 +131,15 @@ func (w *workers) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// addConnection has a connection asked about everything.
+// addConnection queues all work for a connection.
 func (w *workers) addConnection(key types.NamespacedName) {
 	for _, each := range []*worker{w.deliveries, w.cursors, w.compare} {
 		each.add(key)
 	}
 }
 
-// after has a key reconciled again in about a time, and not for all keys at once.
+// after returns a result that requeues a key after about the given time, spread so that not all keys are reconciled at
+// once.
 func after(d time.Duration) reconcile.Result {
 	return reconcile.Result{RequeueAfter: d - d/10 + rand.N(d/5+1)} //nolint:gosec // it guards nothing
 }

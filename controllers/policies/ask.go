@@ -19,23 +19,24 @@ import (
 )
 
 const (
-	// askAgain is how long an answer holds at most: rules may read the clock without saying until when.
+	// askAgain is how long an answer is valid at most, because rules may read the clock without returning an end time.
 	askAgain = time.Minute
-	// maxVerdicts is of how many templates a pool's verdicts are remembered, maxKept how many findings of each kind, and
-	// maxCounted how many denials are counted.
+	// maxVerdicts limits the remembered verdicts per pool, maxKept the findings of each kind that a verdict keeps, and
+	// maxCounted the denials that are counted.
 	maxVerdicts, maxKept, maxCounted = 4, 20, 1000
 )
 
-// judged is what a verdict is about. A revision's name has but a few digits of a hash; the whole template counts.
+// judged identifies the object of a verdict. A revision's name contains only a few digits of a hash, so the whole template
+// is included.
 type judged struct {
 	revision string
 	template [sha256.Size]byte
 	network  podspec.Network
 }
 
-// Permit asks whether the pods of a revision of a pool's template may run, over a network of its connection. The answer is
-// remembered until the policies that bind the pool, or what it declares, change. An error
-// names the field of a template that makes no pod.
+// Permit reports whether policies allow the pods of a revision of a pool's template, with the network settings of its
+// connection. The answer is remembered until the policies that bind the pool, or its declaration, change. An error names
+// the field of a template from which no pod can be built.
 func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error) {
 	facts := policy.PoolOf(p)
 	if e.Cache != nil {
@@ -53,7 +54,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	}
 	pod, err := podspec.SpecimenOf(p, revision, template, n)
 	if err != nil {
-		return policy.Template{}, err // it names the field
+		return policy.Template{}, err // the error names the field
 	}
 	text, err := json.Marshal(pod)
 	if err != nil {
@@ -63,14 +64,14 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	in := policy.TemplateInput{Pool: facts, Pod: text, Now: began.UnixNano()}
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
-	e.tellTemplate(bound, revision, in, &answer, took)
-	answer.Denials, answer.Warnings, answer.Audit = few(answer.Denials, maxCounted), few(answer.Warnings, maxKept), few(answer.Audit, maxKept)
-	clear(answer.Denials[min(len(answer.Denials), maxKept):]) // they are counted only
+	e.recordTemplate(bound, revision, in, &answer, took)
+	answer.Denials, answer.Warnings, answer.Audit = firstOf(answer.Denials, maxCounted), firstOf(answer.Warnings, maxKept), firstOf(answer.Audit, maxKept)
+	clear(answer.Denials[min(len(answer.Denials), maxKept):]) // these are only counted
 	e.keep(keyOf(facts), bound, about, answer)
 	return answer, nil
 }
 
-func few[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
+func firstOf[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
 func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()
@@ -82,7 +83,7 @@ func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged
 	return policy.Template{}, false
 }
 
-// keep remembers an answer; one that a policy failed to give is asked for again.
+// keep remembers an answer, unless a policy failed.
 func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, answer policy.Template) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +101,7 @@ func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, a
 	known.verdicts[about] = answer
 }
 
-// Update asks how a change may roll out, again only when something of it has changed.
+// Update returns the policies' answer about a change's rollout. It evaluates them again only if their input has changed.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
 	if last := lastOf(e, key, func(p *pool) remembered[policy.Update] { return p.update }); last.holds(reading, now) {
@@ -111,12 +112,12 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 	e.note(key, policy.DecisionUpdate, answer.Audit, func(p *pool) {
 		p.update = remember(reading, 0, answer, now, answer.Until, answer.Failures)
 	})
-	e.tellUpdate(b, in, &answer, took)
+	e.recordUpdate(b, in, &answer, took)
 	return answer
 }
 
-// Scaling asks what limits hold for a pool, again only when something that its rules read has changed. The caller
-// decides on them and has its grant entered by Commit.
+// Scaling returns the limits of a pool. It evaluates the policies again only if something that their rules read has
+// changed. The caller decides within the limits and records the result with Commit.
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
 	a := &Asked{in: in, needs: b.Needs(), domains: b.Domains()}
 	if a.needs.Usage() {
@@ -133,11 +134,11 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
 		p.scaling = remember(a.sum, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)
 	})
-	e.tellScaling(b, in, &a.Answer, took)
+	e.recordScaling(b, in, &a.Answer, took)
 	return a
 }
 
-// lastOf returns what was answered of a pool last.
+// lastOf returns the last answer for a pool.
 func lastOf[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,7 +148,7 @@ func lastOf[T any](e *Engine, key types.NamespacedName, of func(*pool) remembere
 	return remembered[T]{}
 }
 
-// remember returns an answer to be given again until a time; one that a policy failed to give is not.
+// remember returns an answer that is reused until a time, unless a policy failed.
 func remember[T any](reading [sha256.Size]byte, jobs int32, answer T, now, until time.Time, failures []policy.Failure) remembered[T] {
 	if len(failures) > 0 {
 		return remembered[T]{}
@@ -159,7 +160,7 @@ func remember[T any](reading [sha256.Size]byte, jobs int32, answer T, now, until
 	return remembered[T]{reading: reading, jobs: jobs, answer: answer, expires: expires}
 }
 
-// holds tells whether the answer is still one.
+// holds reports whether the answer is still valid.
 func (r *remembered[T]) holds(reading [sha256.Size]byte, now time.Time) bool {
 	return r.reading == reading && now.Before(r.expires)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// counting has the rules of a policy, and counts what it is asked.
+// counting forwards questions to the rules of a policy, and counts them.
 type counting struct {
 	rules *policy.Policy
 	asked int
@@ -32,7 +32,7 @@ func (c *counting) Ask(ctx context.Context, _ *policy.Policy, q policy.Question)
 	return c.rules.Answer(ctx, q)
 }
 
-// putCounted puts a policy into force whose questions are counted.
+// putCounted puts a policy into force and counts its evaluations.
 func putCounted(t *testing.T, e *Engine, text string) *counting {
 	t.Helper()
 	source := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Modules: map[string]string{"c.rego": text}}
@@ -116,7 +116,7 @@ func ceiling(t *testing.T, share v1alpha1.CeilingShare) *Engine {
 	return e
 }
 
-// asked asks for the limits of a pool that may have 10.
+// asked evaluates the limits of a pool with a max of 10.
 func asked(ctx context.Context, e *Engine, name string, alone bool) *Asked {
 	p := facts("ci", name, "acme", nil)
 	p.Scale.Max = 10
@@ -127,7 +127,7 @@ func asked(ctx context.Context, e *Engine, name string, alone bool) *Asked {
 	return e.Scaling(ctx, e.For(p), in)
 }
 
-// usageOf is what a pool's rules are told of others.
+// usageOf returns the usage of other pools that a pool's rules see.
 func usageOf(l *ledger, p policy.Pool, needs policy.Needs) policy.Usage {
 	a := &Asked{in: policy.ScalingInput{Pool: p}, needs: needs}
 	l.look(a)
@@ -161,8 +161,9 @@ func TestAGrantIsEnteredOnlyIfItFits(t *testing.T) {
 	}
 }
 
-// A pool of a tenant whose rules read what all pools use asks alone. Pools that no such rules bind are granted more meanwhile, at once, and that
-// doesn't refuse its grant. Another pool of the tenant's is refused more until it is done, and not for long.
+// A pool of a tenant whose rules read the usage of all pools asks alone. Pools that are not bound by such rules are granted
+// more at once, and that does not refuse its grant. Another pool of the tenant is refused more until it is done, and not
+// for long.
 func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 	for name, commits := range map[string]bool{"until it has its grant": true, "not longer than it may": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestWhoAsksAloneHoldsPoolsOfTheSameRules(t *testing.T) {
 	}
 }
 
-// A rule of the cluster that reads what a pool's namespace uses has grants of other namespaces refuse none.
+// If a cluster rule reads the usage of a pool's namespace, grants in other namespaces do not refuse the pool's grant.
 func TestGrantsOfOtherGroupsRefuseNone(t *testing.T) {
 	e := newEngine()
 	putSource(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "rules", Modules: map[string]string{
@@ -237,7 +238,7 @@ func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
 	}
 }
 
-// The name of a revision has few digits of a hash: another template of that name is judged for itself.
+// The name of a revision contains few digits of a hash. Another template with that name is judged separately.
 func TestAVerdictIsOfTheWholeTemplate(t *testing.T) {
 	e := newEngine()
 	putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.spec.containers[_].image == \"bad\"\n")
@@ -256,7 +257,8 @@ func TestAVerdictIsOfTheWholeTemplate(t *testing.T) {
 	}
 }
 
-// What is judged is what is made: a volume with certificates and the variables of a proxy are the connection's, and there only while it has them.
+// Policies judge the pod that is created: it has the connection's certificate volume and proxy variables only while the
+// connection has them.
 func TestAVerdictIsOfThePodOverItsConnection(t *testing.T) {
 	e := newEngine()
 	putCounted(t, e, "package corral.template\n\ndeny contains \"a Secret\" if input.pod.spec.volumes[_].secret.secretName == \"linux-specimen-jit\"\n\n"+
@@ -276,7 +278,7 @@ func TestAVerdictIsOfThePodOverItsConnection(t *testing.T) {
 	}
 }
 
-// The numbers of a pool with a schedule, warm capacity or boosts aren't those that it declares.
+// The numbers of a pool with a schedule, warm capacity or boosts differ from those that it declares.
 func TestAPassForgetsNoVerdicts(t *testing.T) {
 	e := newEngine()
 	c := putCounted(t, e, "package corral.template\n\ndeny contains \"no\" if input.pod.metadata.name == \"x\"\n")
@@ -302,7 +304,8 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 	}
 }
 
-// teamPools returns an engine with a rule that lets the pools of a team have ten runners, and pools with team labels.
+// teamPools returns an engine with a rule that lets the pools of a team have ten runners, and a function that evaluates
+// pools with team labels.
 func teamPools(t *testing.T) (e *Engine, of func(name, team string) *Asked) {
 	t.Helper()
 	e = newEngine()
@@ -315,7 +318,8 @@ func teamPools(t *testing.T) (e *Engine, of func(name, team string) *Asked) {
 	}
 }
 
-// A pool that another label moves into a group brings its grant along: pools of the group that were asked before are not granted more.
+// A pool that a label change moves into a group brings its grant along. Pools of the group that were evaluated before are
+// not granted more.
 func TestAMoveIntoAGroupCountsAsARise(t *testing.T) {
 	e, of := teamPools(t)
 	if !e.Commit(of("m", "other"), Grant{Granted: 6}) {
@@ -339,7 +343,7 @@ func TestAHeldGrantCountsAsARise(t *testing.T) {
 	}
 }
 
-// Two pools ask alone and share one of several domains: the later one does not take the reservation of the first.
+// Two pools ask alone and share one of several domains. The later one does not take over the reservation of the first.
 func TestAReservationIsNotTakenOver(t *testing.T) {
 	e, _ := teamPools(t)
 	putSource(t, e, policy.Source{
@@ -354,7 +358,7 @@ func TestAReservationIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// However many labels a pool has, it shares the ceiling of the one that a policy names.
+// However many labels a pool has, it shares the ceiling of the label that a policy names.
 func TestManyLabelsDoNotLeaveACeiling(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{

@@ -24,63 +24,63 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Engine holds the policies in force and asks them about pools, again only when what their rules read has
-// changed. It keeps the ledger of what is granted to which pool.
+// Engine holds the policies in force and evaluates them for pools, again only if what their rules read has changed. It
+// keeps the ledger of the pools' grants.
 type Engine struct {
 	// Now is the clock.
 	Now func() time.Time
-	// Cache has the policies that there are; nil if all are put into force by hand.
+	// Cache lists the existing policies; nil if callers put all policies into force themselves.
 	Cache client.Reader
-	// Log of decisions; nil for none.
+	// Log is the log of decisions; nil for none.
 	Log *DecisionLog
 
-	fitting sync.Mutex // held from asking whether a policy fits beside the others until it is in force
+	fitting sync.Mutex // held from checking whether a policy fits in memory until it is in force
 	seeding seeding
-	// Pools wakes pools whose policies changed, or what others use of a ceiling that they share.
+	// Pools wakes pools whose policies changed, or whose share of a common ceiling changed.
 	Pools kube.EventSource
-	// Policies wakes policies that bind more pools than before, or fewer, by kind.
+	// Policies wakes policies whose number of bound pools changed, by kind.
 	Policies map[string]*kube.EventSource
 
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
-	sound  map[string]loaded // those without faults, of which a namespace has few
-	states map[string]string // of policies, as the metric counts them
+	sound  map[string]loaded // policies without faults; a namespace has few of them
+	states map[string]string // states of policies, as the metric counts them
 	set    *policy.Set
 	pools  poolsByNamespace
 	passes passes
-	// listings are by namespace, for new pools.
+	// listings are the policy lists for new pools, by namespace.
 	listings map[string]*listing
 
 	ledger ledger
 }
 
-// seeding is done once it is known what pools have; who finds that out holds the lock.
+// seeding is done once the grants of existing pools are known. The goroutine that reads them holds the lock.
 type seeding struct {
 	sync.Mutex
 	isDone bool
 }
 
-// loaded is a policy in force and what it was made of.
+// loaded is a policy in force, and its source.
 type loaded struct {
 	policy *policy.Policy
-	// source and digest are its identity: texts that can't be loaded aren't kept.
+	// source and digest identify it. The texts of policies that cannot be loaded are not kept.
 	source policy.Source
 	digest string
-	size   int // of the source
-	// unfinished is true when it could not be read or checked, and is to be tried again.
+	size   int // size of the source
+	// unfinished is true if it could not be read or checked, and should be retried.
 	unfinished bool
-	// excesses is how many times in a row loading it took too much time or memory, and retry is when it is loaded again.
+	// excesses is how many times in a row loading took too much time or memory, and retry is when it will be loaded again.
 	excesses int
 	retry    time.Time
 }
 
-// poolsByNamespace are divided so that what a policy does takes a look at its own namespace's pools only, and at all for a
-// ClusterRunnerPolicy: the lock is everybody's.
+// poolsByNamespace groups pools by namespace. All pools share one lock, so a RunnerPolicy only visits the pools of its
+// namespace. A ClusterRunnerPolicy visits all.
 type poolsByNamespace map[string]map[types.NamespacedName]*pool
 
 func (p poolsByNamespace) get(key types.NamespacedName) *pool { return p[key.Namespace][key] }
 
-// reached are the pools that a policy may bind.
+// reached returns the pools that a policy may bind.
 func (p poolsByNamespace) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
 	namespace := by.Source().Namespace
 	if namespace != "" {
@@ -97,13 +97,13 @@ func (p poolsByNamespace) reached(by *policy.Policy) iter.Seq2[types.NamespacedN
 	}
 }
 
-// maxReached is how many pools are looked at before others get the lock. Where others may have it during a tenant's work, betweenParts is called,
-// which only tests set.
+// maxReached is how many pools are visited before the lock is released for others. betweenParts is called when it is
+// released during a tenant's work. Only tests set it.
 const maxReached = 64
 
 var betweenParts = func() {}
 
-// reached are the pools that a policy may bind. It is called with the lock, which others get in between.
+// reached returns the pools that a policy may bind. It is called with the lock, and releases it in between.
 func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
 	return func(yield func(types.NamespacedName, *pool) bool) {
 		seen := 0
@@ -120,10 +120,10 @@ func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *poo
 	}
 }
 
-// pool is what is remembered of a pool that was judged.
+// pool is the state of a pool that was judged.
 type pool struct {
 	facts    policy.Pool
-	set      *policy.Set // that bound is of
+	set      *policy.Set // the set from which bound was derived
 	bound    *policy.Bound
 	verdicts map[judged]policy.Template // of the bound policies and these facts
 	scaling  remembered[policy.Scaling]
@@ -133,7 +133,7 @@ type pool struct {
 	due      time.Time                 // when a change of policies last woke it, or will
 }
 
-// remembered is an answer, and what it is the answer to.
+// remembered is an answer, and the input for which it is valid.
 type remembered[T any] struct {
 	reading [sha256.Size]byte
 	jobs    int32
@@ -149,10 +149,10 @@ func NewEngine(now func() time.Time) *Engine {
 	}
 }
 
-// Unloaded is why nothing can be asked as long as a policy that may bind the pool isn't loaded.
+// Unloaded is the failure while a policy that may bind the pool is not loaded.
 var Unloaded = policy.Failure{Kind: policy.NotLoaded, Message: "policies are being loaded"}
 
-// Put puts a policy into force and wakes the pools that it binds or bound.
+// Put puts a policy into force, and wakes the pools that it binds or bound before.
 func (e *Engine) Put(p *policy.Policy, source policy.Source) {
 	e.put(loaded{policy: p, source: source})
 }
@@ -187,22 +187,23 @@ func (e *Engine) put(l loaded) {
 	e.changed(before.policy, l.policy)
 }
 
-// The most that the modules and data of all policies of a namespace take, of all namespaces, and of the
-// cluster's own: no namespace can keep the guard rail from being loaded, nor several together another namespace's policies.
+// Limits for the size of modules and data: of all policies of a namespace, of all namespaces, and of the cluster's own
+// policies. No namespace can prevent the guard rail from being loaded, and several together cannot prevent another
+// namespace's policies from being loaded.
 const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
 	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
-	// maxNamespacePolicies bounds what each costs beside its own text: the time-outs that it may take, and the library's
-	// rules in a child.
+	// maxNamespacePolicies limits the cost of each policy besides its text: the time-outs that it may cause, and the library's
+	// rules in a child process.
 	maxNamespacePolicies = 32
 )
 
-// tooMuch says why a policy is not loaded: with the others it would take too much memory. It is empty
-// if it may be.
+// tooMuch returns why a policy is not loaded: together with the others it would take too much memory. It returns "" if it
+// may be loaded.
 func (e *Engine) tooMuch(s policy.Source) string {
 	o := e.others(s)
-	all, beside := o.all+s.Size(), o.beside+s.Size()
+	all, sameNamespace := o.all+s.Size(), o.sameNamespace+s.Size()
 	const advice = "leave out what isn't needed"
 	if s.Kind == policy.KindClusterRunnerPolicy {
 		if all > maxClusterBytes {
@@ -213,9 +214,9 @@ func (e *Engine) tooMuch(s policy.Source) string {
 	switch {
 	case o.count >= maxNamespacePolicies:
 		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
-	case beside > maxNamespaceBytes:
-		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, beside, maxNamespaceBytes, advice)
-	case all > maxAllBytes && beside >= o.most:
+	case sameNamespace > maxNamespaceBytes:
+		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, sameNamespace, maxNamespaceBytes, advice)
+	case all > maxAllBytes && sameNamespace >= o.most:
 		return outOfRoom(s.Namespace, all)
 	}
 	return ""
@@ -225,7 +226,8 @@ func outOfRoom(namespace string, all int) string {
 	return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d, and no namespace has more than %s: leave out what isn't needed", all, maxAllBytes, namespace)
 }
 
-// makeRoom has policies of the namespace that has the most give way to a policy that isn't too much. They are tried again, for others may go.
+// makeRoom unloads policies of the namespace that has the most, to make room for a policy that fits. They are retried
+// later, when others may be gone.
 func (e *Engine) makeRoom(s policy.Source) {
 	o := e.others(s)
 	for s.Kind == policy.KindRunnerPolicy && o.all+s.Size() > maxAllBytes && o.largest.policy != nil {
@@ -236,14 +238,14 @@ func (e *Engine) makeRoom(s policy.Source) {
 	}
 }
 
-// others are the other policies of a kind.
+// others describes the other policies of a kind.
 type others struct {
-	all, beside, count int    // bytes of all and of the same namespace, and how many that has
-	most               int    // bytes of another namespace, the most that one has
-	largest            loaded // one of that
+	all, sameNamespace, count int    // bytes of all, bytes of the same namespace, and number of policies in it
+	most                      int    // bytes of the other namespace that has the most
+	largest                   loaded // the largest policy of that namespace
 }
 
-// others returns what the other policies of a kind take.
+// others returns the sizes of the other policies of a kind.
 func (e *Engine) others(s policy.Source) (o others) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -254,7 +256,7 @@ func (e *Engine) others(s policy.Source) (o others) {
 		}
 		o.all += l.size
 		if l.source.Namespace == s.Namespace {
-			o.beside += l.size
+			o.sameNamespace += l.size
 			o.count++
 			continue
 		}
@@ -283,7 +285,7 @@ func (e *Engine) Remove(ref string) {
 	}
 }
 
-// changed makes the next set and wakes the pools that a policy binds or bound; before or now is nil.
+// changed builds the next set and wakes the pools that a policy binds or bound. before or now may be nil.
 func (e *Engine) changed(before, now *policy.Policy) {
 	e.set = e.set.Replace(before, now)
 	e.countState(cmp.Or(now, before).Ref())
@@ -298,10 +300,11 @@ func (e *Engine) changed(before, now *policy.Policy) {
 	}
 }
 
-// betweenChanges is the least time between two wakes of a pool as its policies changed, and of a policy as pools did: a commit may change many of them.
+// betweenChanges is the minimum interval between two wakes of a pool after policy changes, and of a policy after pool
+// changes. One commit may change many of them.
 const betweenChanges = time.Second
 
-// wakeChanged wakes a pool whose policies changed; with the lock.
+// wakeChanged wakes a pool whose policies changed. The caller holds the lock.
 func (e *Engine) wakeChanged(key types.NamespacedName, known *pool) {
 	now := e.Now()
 	if next := known.due.Add(betweenChanges); !known.due.After(now) {
@@ -313,14 +316,14 @@ func (e *Engine) wakeChanged(key types.NamespacedName, known *pool) {
 	e.Pools.WakeAfter(key, known.due.Sub(now))
 }
 
-// Loaded returns the policy in force of a Ref; nil if there is none.
+// Loaded returns the policy in force with a Ref; nil if there is none.
 func (e *Engine) Loaded(ref string) *policy.Policy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.loaded[ref].policy
 }
 
-// isLoaded reports whether a policy is in force that was made of just this, and isn't to be loaded again.
+// isLoaded reports whether the policy in force has exactly this source and need not be loaded again.
 func (e *Engine) isLoaded(s policy.Source) bool {
 	source, digest := s.Identity() // without the lock, as it reads all modules
 	e.mu.Lock()
@@ -330,13 +333,13 @@ func (e *Engine) isLoaded(s policy.Source) bool {
 	return ok && !isDue && known.is(source, digest)
 }
 
-// is tells whether it was made of just this.
+// is reports whether the policy has exactly this source.
 func (l *loaded) is(source policy.Source, digest string) bool {
 	return l.digest == digest && equality.Semantic.DeepEqual(l.source, source)
 }
 
-// Knows says whether every policy that there is and that may bind a pool has been loaded: one that
-// is not known yet could. When it is first asked, it also learns what pools have.
+// Knows reports whether every existing policy that may bind a pool has been loaded. Its first call also reads the grants of
+// existing pools.
 func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) (bool, error) {
 	if err := e.learn(ctx, c); err != nil {
 		return false, err
@@ -345,7 +348,7 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 	if err != nil {
 		return false, err
 	}
-	binds := func(s policy.Source) bool { return policy.Broken(s, nil).Binds(facts) } // without the lock: it takes a while
+	binds := func(s policy.Source) bool { return policy.Broken(s, nil).Binds(facts) } // without the lock, because it takes a while
 	if unknown := e.unknown(sources); !slices.ContainsFunc(unknown, binds) {
 		return true, nil
 	}
@@ -353,22 +356,21 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 	return !slices.ContainsFunc(e.unknown(sources), binds), nil
 }
 
-// awaitPolicies has a pool woken by Put.
+// awaitPolicies makes Put wake a pool.
 func (e *Engine) awaitPolicies(facts policy.Pool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.remember(facts).waits = true
 }
 
-// unknown returns those policies that were not loaded yet.
+// unknown returns the policies that have not been loaded yet.
 func (e *Engine) unknown(all []policy.Source) []policy.Source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(all), func(s policy.Source) bool { return e.loaded[s.Ref()].policy != nil })
 }
 
-// sources lists the policies that are not being deleted and may bind pools of a namespace, without
-// their rules.
+// sources lists the policies that may bind pools of a namespace and are not being deleted, without their rules.
 func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.Source, error) {
 	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
 	if err := c.List(ctx, cluster, client.UnsafeDisableDeepCopy); err != nil {
@@ -398,7 +400,7 @@ func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	if e.seeding.isDone {
 		return nil
 	}
-	if e.Cache != nil { // what it doesn't watch is another controller's
+	if e.Cache != nil { // objects that it does not watch belong to another controller
 		c = e.Cache
 	}
 	err := e.seed(ctx, c)
@@ -406,13 +408,13 @@ func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	return err
 }
 
-// seed enters what pools have and were last granted into the ledger: the first that is decided
-// on after a start must not take what is another's.
+// seed adds the runners and last grants of all pools to the ledger. Otherwise the first pool with a decision after a start
+// could take other pools' capacity.
 func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
 	for _, list := range []client.ObjectList{pools, runners} {
 		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing what pools have: %w", err)
+			return fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
 	have := map[types.NamespacedName]int32{}
@@ -445,14 +447,14 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 		return bound
 	}
 	betweenParts()
-	bound = set.For(facts) // without the lock: the namespace may have many policies, and long selectors
+	bound = set.For(facts) // without the lock, because the namespace may have many policies with long selectors
 	if before, same := e.bind(facts, set, bound); !same {
 		e.recount(before, bound)
 	}
 	return bound
 }
 
-// boundBefore returns the policies in force, and those that bind a pool if that is known.
+// boundBefore returns the policies in force and, if known, those that bind a pool.
 func (e *Engine) boundBefore(facts policy.Pool) (*policy.Set, *policy.Bound) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -462,10 +464,11 @@ func (e *Engine) boundBefore(facts policy.Pool) (*policy.Set, *policy.Bound) {
 	return e.set, nil
 }
 
-// isOf reports whether the policies that bind the pool were found for these facts.
+// isOf reports whether the pool's bound policies were determined for these facts.
 func (p *pool) isOf(facts policy.Pool) bool { return p.bound != nil && p.facts.Equal(facts) }
 
-// bind notes the policies of a set that bind a pool. It returns those before, and whether the pool's facts were the same.
+// bind records the policies of a set that bind a pool. It returns the previous ones, and whether the pool's facts are
+// unchanged.
 func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (before *policy.Bound, same bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -475,13 +478,13 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 		known.verdicts = map[judged]policy.Template{}
 	}
 	known.facts, known.set, known.bound = facts, set, bound
-	if set != e.set { // policies changed meanwhile, and that change may not have known these facts
+	if set != e.set { // policies changed in the meantime, and that change may not have known these facts
 		e.Pools.Wake(keyOf(facts))
 	}
 	return before, same
 }
 
-// again returns the policies that bind a pool by what was declared when it was last asked for; nil if it never was.
+// again returns the policies that bind a pool according to its last declaration; nil if it was never evaluated.
 func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 	e.mu.Lock()
 	known := e.pools.get(key)
@@ -492,7 +495,7 @@ func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 	return e.For(known.facts)
 }
 
-// remember returns what is known of a pool; with the lock.
+// remember returns the state of a pool. The caller holds the lock.
 func (e *Engine) remember(facts policy.Pool) *pool {
 	key := keyOf(facts)
 	known := e.pools.get(key)
@@ -506,7 +509,7 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 	return known
 }
 
-// Forget drops what is known of a pool that is gone, but for the runners that it left.
+// Forget drops the state of a pool that is gone, except for the runners that it left.
 func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
 	known := e.pools.get(key)
@@ -525,7 +528,7 @@ func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.reconsider(e.ledger.drop(key))
 }
 
-// note remembers an answer, and what audited policies say of a pool.
+// note remembers an answer, and the findings of audited policies about a pool.
 func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit, keep func(*pool)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -548,7 +551,8 @@ func (e *Engine) bound(p *policy.Policy) int {
 	return n
 }
 
-// findings lists what a policy would change, by pool and decision: of pools that this process hasn't asked about yet, what was found before.
+// findings lists what a policy would change, by pool and decision. For pools that this process has not evaluated yet, it
+// returns the earlier findings.
 func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
 	found := e.found(p, before)
 	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
@@ -557,7 +561,7 @@ func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1
 	return found
 }
 
-// found is findings in no order.
+// found returns the findings in no particular order.
 func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found []v1alpha1.AuditFinding) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -579,7 +583,8 @@ func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found 
 	return found
 }
 
-// recount wakes the policies that bind a pool only now, or no more; nil if there was no pool, or is none.
+// recount wakes the policies that started or stopped binding a pool. before or now is nil if the pool did not exist, or no
+// longer exists.
 func (e *Engine) recount(before, now *policy.Bound) {
 	more := map[*policy.Policy]int{}
 	for _, p := range before.Policies() {

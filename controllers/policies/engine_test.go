@@ -30,7 +30,7 @@ import (
 
 func newEngine() *Engine { return NewEngine(func() time.Time { return time.Unix(1_800_000_000, 0) }) }
 
-// put loads a policy of one module or of the library.
+// put loads a policy with one module or of the library.
 func put(t *testing.T, e *Engine, source policy.Source) {
 	t.Helper()
 	loaded, diagnostics := policy.Load(source)
@@ -40,8 +40,8 @@ func put(t *testing.T, e *Engine, source policy.Source) {
 	e.Put(loaded, source)
 }
 
-// ask asks for a pool's limits and grants it what it wants within them, like the plan does
-// for jobs that wait where a limit is hard; what it has already can't be taken away.
+// ask evaluates a pool's limits and grants it what it wants within them, as the plan does for jobs that wait where a limit
+// is hard. Existing runners are never taken away.
 func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
 	in := policy.ScalingInput{Pool: p, Jobs: jobs, Now: e.Now().UnixNano(), Zone: "UTC"}
 	for {
@@ -53,7 +53,7 @@ func ask(e *Engine, p policy.Pool, jobs, has int32) (int32, policy.Scaling) {
 	}
 }
 
-// The column MODE is empty of a policy that leaves the mode out, unless the status has it.
+// The column MODE would be empty for a policy without a mode if the status did not have it.
 func TestAPolicysStatusHasItsMode(t *testing.T) {
 	for declared, want := range map[v1alpha1.PolicyMode]v1alpha1.PolicyMode{"": v1alpha1.PolicyEnforce, v1alpha1.PolicyAudit: v1alpha1.PolicyAudit} {
 		p := &v1alpha1.RunnerPolicy{}
@@ -65,7 +65,7 @@ func TestAPolicysStatusHasItsMode(t *testing.T) {
 	}
 }
 
-// For any order in which pools are asked about, what is granted under a shared ceiling never sums above it.
+// For any order of evaluations, the sum of grants under a shared ceiling never exceeds it.
 func TestGrantsNeverSumAboveACeiling(t *testing.T) {
 	const ceiling = 40
 	sources := map[string]policy.Source{
@@ -83,7 +83,7 @@ func TestGrantsNeverSumAboveACeiling(t *testing.T) {
 	}
 }
 
-// neverAbove has pools of two namespaces grow and shrink at random.
+// neverAbove makes pools of two namespaces grow and shrink at random.
 func neverAbove(t *testing.T, source policy.Source, ceiling int32, random *rand.Rand) {
 	t.Helper()
 	e := newEngine()
@@ -109,7 +109,7 @@ func neverAbove(t *testing.T, source policy.Source, ceiling int32, random *rand.
 		if sum > ceiling {
 			t.Fatalf("%d are granted under a ceiling of %d: %v", sum, ceiling, has)
 		}
-		ask(e, facts("other", "q", "acme", nil), int32(random.IntN(50)), 0) // of no matter
+		ask(e, facts("other", "q", "acme", nil), int32(random.IntN(50)), 0) // has no effect
 	}
 }
 
@@ -155,7 +155,7 @@ func TestAVerdictIsRememberedUntilPoliciesChange(t *testing.T) {
 		t.Error("denied by no policy")
 	}
 	put(t, e, source(`deny contains "no" if input.pod.spec.containers[_].image == "i"`))
-	for range 2 { // asked, and remembered
+	for range 2 { // evaluated, then remembered
 		if permit() != 1 {
 			t.Error("not denied")
 		}
@@ -179,7 +179,7 @@ func queueOf(t *testing.T, e *Engine) kube.Queue {
 	return watch(t, &e.Pools, queue)
 }
 
-// watch has an event source wake a queue.
+// watch makes an event source add to a queue.
 func watch[Q kube.Queue](t *testing.T, s *kube.EventSource, q Q) Q {
 	t.Helper()
 	if err := s.Start(t.Context(), q); err != nil {
@@ -188,7 +188,7 @@ func watch[Q kube.Queue](t *testing.T, s *kube.EventSource, q Q) Q {
 	return q
 }
 
-// It was asked for when there was no time; the next time there is.
+// The first evaluation has no time left; the second one does.
 func TestAFailureIsNotRemembered(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template\n\ndeny contains \"no\""}})
@@ -203,7 +203,7 @@ func TestAFailureIsNotRemembered(t *testing.T) {
 	}
 }
 
-// What its limits are doesn't change, but what becomes of the jobs beyond them.
+// The limits do not change, but the treatment of jobs beyond them does.
 func TestAPoolIsWokenWhenItsMaxBecomesHard(t *testing.T) {
 	e := newEngine()
 	woken := queueOf(t, e)
@@ -225,7 +225,7 @@ func TestAPoolIsWokenWhenItsMaxBecomesHard(t *testing.T) {
 	}
 }
 
-// After a start nothing is decided before every policy is loaded, and what pools have is known.
+// After a start, nothing is decided before every policy is loaded and the runners of all pools are known.
 func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -265,7 +265,7 @@ func TestAnEngineKnowsAllBeforeItDecides(t *testing.T) {
 	}
 }
 
-// Also those beyond the last decision, and those of pools that are gone.
+// This includes runners beyond the last decision, and runners of pools that are gone.
 func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -299,7 +299,7 @@ func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
 	}
 }
 
-// Its text is as broken as before, and it binds others now.
+// The text is as broken as before, but the policy now binds other pools.
 func TestABrokenPolicyIsTakenAnewWhenItBindsOthers(t *testing.T) {
 	e := newEngine()
 	broken := func(mode v1alpha1.PolicyMode, namespaces ...string) {
@@ -324,7 +324,7 @@ func TestABrokenPolicyIsTakenAnewWhenItBindsOthers(t *testing.T) {
 	}
 }
 
-// Its pods go on until their jobs are done.
+// The pods of a deleted pool run until their jobs are done.
 func TestRunnersOfAPoolThatIsGoneCountAsLongAsTheyAreThere(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "c", Library: &v1alpha1.PolicyLibrary{
@@ -369,7 +369,8 @@ func TestPoliciesTogetherAreBounded(t *testing.T) {
 	}
 }
 
-// However many namespaces have as many bytes of policies as they may, another one's are loaded: what has the most gives way.
+// However many namespaces use all the space allowed for policies, another namespace's policies are loaded. The policies of
+// the namespace with the most give way.
 func TestPoliciesOfManyNamespacesLeaveRoomForAnother(t *testing.T) {
 	e := newEngine()
 	r := &Reconciler{Engine: e, Rules: &costly{isCheap: true}}
@@ -412,7 +413,7 @@ func TestPoliciesOfManyNamespacesLeaveRoomForAnother(t *testing.T) {
 	}
 }
 
-// What an audited policy would change is told, and nothing is changed.
+// The changes that an audited policy would make are reported but not applied.
 func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 	e := newEngine()
 	put(t, e, policy.Source{
@@ -440,7 +441,7 @@ func TestWhatAnAuditWouldChangeIsTold(t *testing.T) {
 	}
 }
 
-// slowRules answer once they are let go.
+// slowRules answer once they are released.
 type slowRules struct{ asked, letGo chan struct{} }
 
 func (h slowRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
@@ -449,7 +450,7 @@ func (h slowRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte
 	return []byte("{}"), nil
 }
 
-// Rules of one namespace that take long delay no other's pools.
+// Slow rules of one namespace do not delay the pools of another.
 func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	e := newEngine()
 	queue := queueOf(t, e)
@@ -485,7 +486,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- e.Start(ctx) }()
 	e.reconsider(e.ledger.enter(policy.ScalingInput{Pool: facts("greedy", "c", "acme", nil)}, policy.Needs{}, Grant{Granted: 1}))
-	<-slow.asked // and it isn't answered
+	<-slow.asked // the question stays unanswered
 	grant("quiet", "a", 5)
 	if key, _ := queue.Get(); key.Namespace != "quiet" || key.Name != "b" {
 		t.Errorf("%s was woken", key)
@@ -497,7 +498,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	}
 }
 
-// greedyRules always take too much, and something happens meanwhile.
+// greedyRules always take too much, and call a function meanwhile.
 type greedyRules func()
 
 func (g greedyRules) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
@@ -539,7 +540,7 @@ func TestWhatIsInForceNoMoreIsNotAskedOnceAnotherTookTooMuch(t *testing.T) {
 	}
 }
 
-// waits notes what a queue is to wake, and how long it is to wait.
+// waits records the keys added to a queue, and their delays.
 type waits struct {
 	kube.Queue
 	whom []string
@@ -583,7 +584,7 @@ func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 	e, woken := NewEngine(func() time.Time { return now }), &waits{}
 	watch(t, &e.Pools, woken)
 	e.For(facts("ci", "linux", "acme", nil))
-	for i, milliseconds := range []int64{0, 300, 300, 500, 3000, 999} { // after the one before
+	for i, milliseconds := range []int64{0, 300, 300, 500, 3000, 999} { // after the previous one
 		now = time.UnixMilli(now.UnixMilli() + milliseconds)
 		elsewhere(e, "p", fmt.Sprint("package corral.scaling # ", i), nil)
 	}
@@ -593,7 +594,8 @@ func TestChangesOfPoliciesThatComeTogetherWakeAPoolOnceASecond(t *testing.T) {
 	}
 }
 
-// A policy changes while the policies of a new pool are looked for. The pool is woken, or it would keep the former ones.
+// A policy changes while the policies of a new pool are determined. The pool must be woken, or it would keep the previous
+// ones.
 func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
 	e, woken := newEngine(), &added{}
 	watch(t, &e.Pools, woken)
@@ -609,7 +611,7 @@ func TestAPoolIsWokenByAChangeDuringItsFirstLook(t *testing.T) {
 	}
 }
 
-// added is a queue that notes what is added.
+// added is a queue that records the added keys.
 type added struct {
 	kube.Queue
 	whom []string

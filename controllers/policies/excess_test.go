@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// costly rules take too much to load, and to answer, until they don't.
+// costly rules take too much to load and to evaluate, until isCheap is set.
 type costly struct {
 	loads, asked int
 	isCheap      bool
@@ -44,7 +44,8 @@ func (c *costly) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, 
 	return []byte(`{}`), nil
 }
 
-// A busy machine, or a child that the kernel killed, can make a good policy take too much once. It is loaded again without a change.
+// A busy machine, or a child process that the kernel killed, can make a good policy take too much once. It is loaded again
+// without a change.
 func TestAPolicyTooCostlyToLoadIsLoadedAgain(t *testing.T) {
 	scheme := kruntime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -84,7 +85,7 @@ func TestAPolicyTooCostlyToLoadIsLoadedAgain(t *testing.T) {
 	}
 }
 
-// A pool that was never decided on starts nothing while its policy is in quarantine. It is asked about again each minute.
+// A pool without a decision starts nothing while its policy is in quarantine. It is evaluated again each minute.
 func TestANewPoolIsDecidedOnAfterAQuarantine(t *testing.T) {
 	policiesGauge.Reset()
 	now, rules := time.Unix(1_800_000_000, 0), &costly{}

@@ -16,15 +16,15 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// listing has the policies that may bind pools of a namespace, as the API server had them after pools were made.
+// listing has the policies that may bind pools of a namespace, as listed by the API server after the pools were created.
 type listing struct {
-	covers   map[types.UID]bool // pools that weren't looked at yet
+	covers   map[types.UID]bool // new pools that have not used it yet
 	policies []policy.Source    // without rules and selectors
 }
 
-// KnowsNew is Knows for a pool that is looked at for the first time: the cache may not show policies yet that were made before the pool. The API
-// server is asked, without a cache, once for all pools of the namespace that the cache shows by then, and for metadata alone: what a tenant's
-// policies hold isn't read for each of the tenant's pools.
+// KnowsNew is Knows for a new pool. The cache may not show policies yet that are older than the pool, so the API server is
+// asked. There is one request for all pools of the namespace that the cache shows by then. It reads only metadata, because
+// a tenant's policies must not be read again for each of its pools.
 func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts policy.Pool, uid types.UID) (bool, error) {
 	listed, err := e.listed(ctx, c, live, facts.Namespace, uid)
 	if err != nil {
@@ -41,14 +41,14 @@ func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts poli
 	}
 	if areHidden() {
 		e.awaitPolicies(facts)
-		if areHidden() { // the last wasn't loaded meanwhile
+		if areHidden() { // the last one was not loaded in the meantime
 			return false, nil
 		}
 	}
 	return e.Knows(ctx, c, facts)
 }
 
-// listed returns the policies that were there when a pool was made. It holds no lock while it reads.
+// listed returns the policies that existed when a pool was created. It holds no lock while it reads.
 func (e *Engine) listed(ctx context.Context, c, live client.Reader, namespace string, uid types.UID) ([]policy.Source, error) {
 	if l := e.take(namespace, uid); l != nil {
 		return l.policies, nil
@@ -82,7 +82,7 @@ func (e *Engine) listed(ctx context.Context, c, live client.Reader, namespace st
 	return l.policies, nil
 }
 
-// take returns the listing that covers a pool, which isn't needed for it any more.
+// take returns the listing that covers a pool, and marks it as used for that pool.
 func (e *Engine) take(namespace string, uid types.UID) *listing {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// The API server lists the policies of a namespace once for all of its new pools, however many there are, and without what they hold. A policy that
-// it has and the cache doesn't show is waited for.
+// The API server lists the policies of a namespace once for all of its new pools, however many there are, and without their
+// content. The pools wait for a policy that the cache does not show.
 func TestNewPoolsShareOneListOfPolicies(t *testing.T) {
 	lists := 0
 	live := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(

@@ -19,38 +19,39 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Grant is what a pool has and is to have.
+// Grant is the number of runners that a pool has or may create.
 type Grant struct {
-	// Granted is the larger of the runners it has and those it is to have.
+	// Granted is the larger of the runners that it has and those that it should have.
 	Granted int32
-	// Wanted is what it would have if no policy bound it.
+	// Wanted is what it would have without policies.
 	Wanted int32
 }
 
-// Asked is what policies answered on limits, and what was read of the ledger for it.
+// Asked is the policies' answer about limits, with the part of the ledger that it was based on.
 type Asked struct {
-	// Answer of the policies.
+	// Answer is the answer of the policies.
 	Answer policy.Scaling
 
 	in      policy.ScalingInput
 	needs   policy.Needs
 	domains []policy.Domain
 	read    shares
-	since   int64             // rises of the ledger when it was read
-	sum     [sha256.Size]byte // of all that was read
-	end     func()            // of the reservation, if it asks alone
+	since   int64             // the ledger's rises when it was read
+	sum     [sha256.Size]byte // digest of everything that was read
+	end     func()            // ends the reservation, if the pool asks alone
 }
 
-// shares are what a pool's rules read of the ledger, as far as it takes to find out whether that has changed.
+// shares is the part of the ledger that a pool's rules read, in the form needed to detect changes.
 type shares struct {
-	// groups that rules read which somebody wrote: any change may matter.
+	// groups are the groups that user-written rules read. Any change in them may matter.
 	groups []policy.Group
-	// left by each ceiling of the library.
+	// left is the remainder of each library ceiling.
 	left []int64
 }
 
-// Alone asks while no other pool of its domains may be granted more, for a pool whose grant was refused twice. Namespaces take turns in a
-// domain. Pools of other domains are granted what they ask for, whatever the rules of this one take.
+// Alone evaluates the policies while no other pool in the pool's domains may be granted more. It is for a pool whose grant
+// was refused twice. Namespaces take turns in a domain. Pools in other domains are not affected, however long these rules
+// take.
 func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
 	end := e.ledger.reserve(ctx, keyOf(in.Pool), b.Domains())
 	a := e.Scaling(ctx, b, in)
@@ -58,9 +59,10 @@ func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingIn
 	return a
 }
 
-// Commit enters a pool's grant. It returns false, and enters nothing, if the pool would get more than it had and that may no longer fit what
-// others were granted since: then the pool is to be asked again. So grants under a shared ceiling never sum above it, in whatever order
-// pools are asked about. Commit waits for nobody's rules.
+// Commit records a pool's grant. It returns false, and records nothing, if the pool would get more than before and that may
+// no longer fit the grants of other pools since the evaluation. The policies must then be evaluated again. So grants under
+// a shared ceiling never exceed it in sum, whatever the order of evaluations. Commit never waits for the evaluation of
+// rules.
 func (e *Engine) Commit(a *Asked, grant Grant) bool {
 	if a.end != nil {
 		defer a.end()
@@ -72,62 +74,64 @@ func (e *Engine) Commit(a *Asked, grant Grant) bool {
 	return ok
 }
 
-// Hold enters the grant of a pool that goes no further than it is, whatever others were granted.
+// Hold records the grant of a pool that does not grow, whatever others were granted.
 func (e *Engine) Hold(a *Asked, grant Grant) {
 	e.reconsider(e.ledger.hold(a, grant))
 }
 
-// Granted is what a pool was granted last.
+// Granted returns the last grant of a pool.
 func (e *Engine) Granted(key types.NamespacedName) int32 {
 	known, _ := e.ledger.entry(key)
 	return known.grant.Granted
 }
 
 const (
-	// aloneTime is how long other pools of a domain are granted no more at most while one asks alone, and ceilingTime is that of ceilings of the
-	// library, which take less than a millisecond.
+	// aloneTime limits how long other pools of a domain are granted no more while one asks alone. ceilingTime is the limit for
+	// library ceilings, whose evaluation takes less than a millisecond.
 	aloneTime, ceilingTime = 50 * time.Millisecond, 5 * time.Millisecond
-	// maxRisen is for how many domains it is remembered when a pool was granted more. Where there are more, pools that were asked before are asked again.
+	// maxRisen limits for how many domains the last increase of a grant is remembered. Beyond that, pools with earlier answers
+	// are evaluated again.
 	maxRisen = 10_000
-	// maxListed is how many pools are listed before others get the ledger's lock.
+	// maxListed is how many pools are listed before the ledger's lock is released for others.
 	maxListed = 64
 )
 
-// ledger knows what is granted to which pool. Its lock is held for the time that one pool takes, and that does not grow with the
+// ledger records the grants of all pools. Its lock is held for the work of one pool at a time, which does not grow with the
 // number of pools.
 type ledger struct {
 	mu      sync.Mutex
 	fleet   *policy.Fleet
 	entries map[types.NamespacedName]*entry
-	visits  int // entries that were looked at with the lock
+	visits  int // number of entries visited with the lock held
 
-	// rises counts the grants that were more than before, and risen has the last in each domain of rules. Those before forgotten are left out.
+	// rises counts the grants that increased, and risen has the last increase in each domain of rules. Increases before
+	// forgotten are not recorded.
 	rises, forgotten int64
 	risen            map[policy.Domain]int64
-	// alone is the pool of a domain that asks alone. It has the turn.
+	// alone has the pool that asks alone in a domain. It has the turn.
 	alone map[policy.Domain]reservation
 	turns map[policy.Domain]*turn
 }
 
-// turn is that of pools that ask alone in a domain. It is dropped when no pool needs it.
+// turn lets the pools that ask alone in a domain take turns. It is dropped when no pool needs it.
 type turn struct {
 	limiter *turns.Limiter
 	users   int
 }
 
-// reservation has the other pools of a domain be granted no more until it is done.
+// reservation prevents the other pools of a domain from being granted more until it is done.
 type reservation struct {
 	pool types.NamespacedName
 	done <-chan struct{}
 }
 
-// entry is one pool of the ledger.
+// entry is a pool's entry in the ledger.
 type entry struct {
-	in     policy.ScalingInput // what it was asked about last
+	in     policy.ScalingInput // input of the last evaluation
 	needs  policy.Needs
 	grant  Grant
-	answer *policy.Scaling // the last, if it depends on what others use
-	read   shares          // for the answer, or for a later one; with the ledger's lock
+	answer *policy.Scaling // the last one, if it depends on other pools' usage
+	read   shares          // for the answer, or for a later one; guarded by the ledger's lock
 }
 
 func newLedger() ledger {
@@ -137,8 +141,9 @@ func newLedger() ledger {
 	}
 }
 
-// reserve waits for the turn of a pool's first domain to ask alone, and then reserves all. A pool in domains of rules does not reserve those of
-// ceilings: rules may take long, and a ceiling is known when a grant is entered.
+// reserve waits for the turn of a pool's first domain to ask alone, and then reserves all domains. A pool in domains of
+// rules does not reserve domains of ceilings: rules may take long, and the state of a ceiling is known when a grant is
+// recorded.
 func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains []policy.Domain) (end func()) {
 	isOfRules := func(d policy.Domain) bool { return d.Rules }
 	limit := ceilingTime
@@ -159,7 +164,7 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range domains {
-		if !l.isReserved(d, pool) { // by a pool that took the turn of another domain
+		if !l.isReserved(d, pool) { // reserved by a pool that took the turn of another domain
 			l.alone[d] = reservation{pool, ctx.Done()}
 		}
 	}
@@ -170,7 +175,7 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	return cancel
 }
 
-// turnOf returns the turns of a domain, for one more pool.
+// turnOf returns the turns of a domain, and counts one more pool that uses them.
 func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +186,7 @@ func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	return l.turns[d].limiter
 }
 
-// release ends a pool's reservation, and its need for the turns of the first domain.
+// release ends a pool's reservation, and its use of the turns of the first domain.
 func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +201,8 @@ func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
 	}
 }
 
-// rise notes in which domains of rules more is granted than before; with the lock. A pool that was granted more counts in all of its domains, and
-// one whose labels moved it into another group counts there with all that it has.
+// rise records the domains of rules in which a grant increased. The caller holds the lock. A pool that was granted more
+// counts in all of its domains. A pool whose labels moved it into another group counts there with its whole grant.
 func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had int32) {
 	l.rises++
 	if len(l.risen) > maxRisen {
@@ -215,7 +220,7 @@ func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had i
 	}
 }
 
-// isReserved reports whether another pool of a domain asks alone; with the lock.
+// isReserved reports whether another pool of a domain asks alone. The caller holds the lock.
 func (l *ledger) isReserved(d policy.Domain, pool types.NamespacedName) bool {
 	r, ok := l.alone[d]
 	if !ok || r.pool == pool {
@@ -229,7 +234,7 @@ func (l *ledger) isReserved(d policy.Domain, pool types.NamespacedName) bool {
 	}
 }
 
-// commit enters a grant if it fits what others have now.
+// commit records a grant if it fits the current grants of other pools.
 func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,10 +244,10 @@ func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bo
 	return l.put(a.in, a.needs, a.domains, grant, a), true
 }
 
-// isStale reports whether a pool may not be granted more, for what others were granted since it was asked about. In a domain of rules that
-// somebody wrote, no other pool may have been granted more. Pools that aren't in the domain don't matter: they may be granted more after this
-// one as well. Under a ceiling of the library, a grant may be one that no longer uses all that the ceiling left: see callCeiling of
-// internal/policy for why the sum stays within the ceiling.
+// isStale reports whether a pool may not be granted more because of other pools' grants since its evaluation. In a domain
+// of user-written rules, no other pool may have been granted more. Pools outside the domain do not matter, as they may also
+// be granted more after this one. Under a library ceiling, the grant may still fit what remains: callCeiling of
+// internal/policy explains why the sum stays within the ceiling.
 func (l *ledger) isStale(a *Asked, grant Grant) bool {
 	for _, d := range a.domains {
 		if l.isReserved(d, keyOf(a.in.Pool)) || d.Rules && max(l.risen[d], l.forgotten) > a.since {
@@ -257,7 +262,7 @@ func (l *ledger) isStale(a *Asked, grant Grant) bool {
 	return false
 }
 
-// share reads the ledger for a pool; with the lock.
+// share reads the ledger for a pool. The caller holds the lock.
 func (l *ledger) share(p policy.Pool, needs policy.Needs) shares {
 	rules, read := needs.OfRules(), shares{left: l.fleet.Left(p, needs)}
 	for _, g := range rules.Groups(p) {
@@ -266,7 +271,7 @@ func (l *ledger) share(p policy.Pool, needs policy.Needs) shares {
 	return read
 }
 
-// look reads what others use, as far as a pool's rules do.
+// look reads the usage of other pools that a pool's rules need.
 func (l *ledger) look(a *Asked) {
 	l.mu.Lock()
 	sums, granted := l.fleet.Sums(a.in.Pool, a.needs), l.fleet.Granted(keyOf(a.in.Pool))
@@ -277,8 +282,8 @@ func (l *ledger) look(a *Asked) {
 	a.in.Usage.Granted = granted
 }
 
-// list lists the pools of a group that are of a namespace, or all of them if it is empty. Others get the lock in between: what changes
-// meanwhile has another version.
+// list lists the pools of a group that are in a namespace, or all of them if namespace is empty. It releases the lock in
+// between. A change in the meantime has another version.
 func (l *ledger) list(g policy.GroupKey, namespace string) (list []policy.Member) {
 	from := types.NamespacedName{Namespace: namespace}
 	for {
@@ -299,7 +304,7 @@ func (l *ledger) list(g policy.GroupKey, namespace string) (list []policy.Member
 	}
 }
 
-// entry returns what is known of a pool.
+// entry returns the entry of a pool.
 func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,28 +315,29 @@ func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
 	return *known, true
 }
 
-// seed notes the grant of a pool that was not decided on yet.
+// seed records the grant of a pool that has no decision yet.
 func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 	if _, known := l.entry(keyOf(in.Pool)); !known {
 		l.enter(in, needs, grant)
 	}
 }
 
-// hold enters a grant whatever others were granted.
+// hold records a grant whatever others were granted.
 func (l *ledger) hold(a *Asked, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.put(a.in, a.needs, a.domains, grant, nil)
 }
 
-// enter notes a pool's grant and returns the groups that changed and that rules read.
+// enter records a pool's grant and returns the changed groups that rules read.
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.put(in, needs, nil, grant, nil)
 }
 
-// put is enter with the lock, with the pool's domains and, if the grant results from an answer, with that.
+// put records a pool's grant like enter, with the lock held. It also takes the pool's domains and, if the grant results
+// from an answer, the answer.
 func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, domains []policy.Domain, grant Grant, asked *Asked) []policy.GroupKey {
 	in.Usage = policy.Usage{}
 	now := &entry{in: in, needs: needs, grant: grant}
@@ -343,14 +349,14 @@ func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, domains []polic
 	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
 }
 
-// namespaces lists those whose pools read a group.
+// namespaces lists the namespaces whose pools read a group.
 func (l *ledger) namespaces(g policy.GroupKey) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.fleet.Readers(g)))
 }
 
-// keep notes what a pool left that is gone.
+// keep records the runners that a deleted pool left.
 func (l *ledger) keep(key types.NamespacedName, left int32) []policy.GroupKey {
 	known, ok := l.entry(key)
 	if !ok {
@@ -359,7 +365,7 @@ func (l *ledger) keep(key types.NamespacedName, left int32) []policy.GroupKey {
 	return l.enter(known.in, policy.Needs{}, Grant{Granted: left})
 }
 
-// drop takes a pool that is gone out and returns the groups that changed and that rules read.
+// drop removes a pool that is gone, and returns the changed groups that rules read.
 func (l *ledger) drop(key types.NamespacedName) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -367,9 +373,10 @@ func (l *ledger) drop(key types.NamespacedName) []policy.GroupKey {
 	return l.fleet.Remove(key)
 }
 
-// moved returns a pool for which others leave so much more or less than when it was asked about last that it is to be asked about
-// again; nil for another. Under a ceiling of the library, that is when the room beyond its grant doubles or halves, or is less
-// than 4 and another: each runner that one pool gets or loses would have all others asked about.
+// moved returns the entry of a pool that should be evaluated again, because other pools' usage changed enough since its
+// last evaluation; otherwise nil. Under a library ceiling, that is the case if the room beyond its grant doubles or halves,
+// or if it is below 4 and differs. Otherwise each runner that one pool gets or loses would cause an evaluation of all
+// others.
 func (l *ledger) moved(key types.NamespacedName) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -389,7 +396,7 @@ func (l *ledger) moved(key types.NamespacedName) *entry {
 	return known
 }
 
-// room classifies what is left to a pool beyond its grant.
+// room classifies how much is left to a pool beyond its grant.
 func room(left int64, of Grant) int64 {
 	if room := max(0, left-int64(of.Granted)); room < 4 {
 		return room
@@ -397,7 +404,7 @@ func room(left int64, of Grant) int64 {
 	return int64(bits.Len64(uint64(left-int64(of.Granted)))) + 1 //nolint:gosec // it is 4 or more
 }
 
-// saw notes what was read for a pool that was asked about again, unless it was granted something meanwhile.
+// saw records what was read for a repeated evaluation of a pool, unless the pool was granted something in the meantime.
 func (l *ledger) saw(known *entry, read shares) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,7 +75,7 @@ func TestAChangedGrantConcernsThoseThatReadIt(t *testing.T) {
 		name  string
 		pool  policy.Pool
 		grant Grant
-		want  []string // that are concerned
+		want  []string // affected pools
 	}{
 		{"all that share a group that they read", facts("ci", "x", "acme", team), Grant{Granted: 1}, []string{"all", "connection", "label", "namespace"}},
 		{"the same grant is no change", facts("ci", "x", "acme", team), Grant{Granted: 1}, nil},

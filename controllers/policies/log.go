@@ -23,33 +23,34 @@ import (
 )
 
 const (
-	// maxQueued is how many decisions wait to be written before others are left out. Those of one namespace's pools are a quarter at most.
+	// maxQueued is how many decisions may wait to be written before others are dropped. The events of one namespace's pools are a
+	// quarter at most.
 	maxQueued = 1024
 	// maxLoggedMembers is how many members of a group are written.
 	maxLoggedMembers = 32
-	// maxSubjects is how many revisions of a pool the last outcome is remembered of.
+	// maxSubjects is for how many revisions of a pool the last outcome is remembered.
 	maxSubjects = 16
-	// mask stands for what is not written.
+	// mask replaces values that are not written.
 	mask = "**REDACTED**"
 )
 
-// DecisionLog writes decisions with the fields of OPA's decision log: those whose outcome is
-// another than the last for the same pool, and a sample of the others. Who decides never waits
-// for it: what can't be written in time is left out, and counted.
+// DecisionLog writes decisions with the fields of OPA's decision log: decisions whose outcome differs from the previous one
+// for the same pool, and a sample of the others. Decisions never wait for the log. What cannot be written in time is
+// dropped and counted.
 type DecisionLog struct {
 	logger logr.Logger
 	sample int
 	now    func() time.Time
 
 	mu    sync.Mutex
-	last  map[types.NamespacedName]map[string]uint64 // outcome by decision and revision, as a hash
-	same  int                                        // decisions since the last that was sampled
+	last  map[types.NamespacedName]map[string]uint64 // hash of the outcome by decision and revision
+	same  int                                        // number of decisions since the last sampled one
 	queue *share.Map[*decisionEvent, struct{}]
-	busy  bool // somebody writes
+	busy  bool // a goroutine is writing
 }
 
-// NewDecisionLog returns a log of the decisions that change something, and of every sample-th of
-// the others; of none of them if sample is 0.
+// NewDecisionLog returns a log of the decisions that change something, and of every sample-th of the others; of none of the
+// others if sample is 0.
 func NewDecisionLog(logger logr.Logger, sample int, now func() time.Time) *DecisionLog {
 	return &DecisionLog{
 		logger: logger, sample: sample, now: now, last: map[types.NamespacedName]map[string]uint64{},
@@ -57,7 +58,7 @@ func NewDecisionLog(logger logr.Logger, sample int, now func() time.Time) *Decis
 	}
 }
 
-// decisionEvent is a line of the log. What takes long is done when it is written.
+// decisionEvent is a line of the log. Expensive work is done when it is written.
 type decisionEvent struct {
 	id       string
 	decision string
@@ -69,13 +70,13 @@ type decisionEvent struct {
 	took     time.Duration
 }
 
-// bundle is a policy that was asked.
+// bundle is a policy that was evaluated.
 type bundle struct {
 	Revision string              `json:"revision"`
 	Mode     v1alpha1.PolicyMode `json:"mode"`
 }
 
-// outcome is what a decision is compared by, and the result that is written.
+// outcome is the part of a decision that is compared, and the result that is written.
 type outcome struct {
 	Outcome      string                   `json:"outcome"`
 	Limits       *policy.Scale            `json:"limits,omitempty"`
@@ -98,8 +99,8 @@ type rollout struct {
 	Reasons        []string                `json:"reasons,omitempty"`
 }
 
-// tellScaling counts and logs a decision on limits.
-func (e *Engine) tellScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, took time.Duration) {
+// recordScaling counts and logs a decision on limits.
+func (e *Engine) recordScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, took time.Duration) {
 	if b.Digest() == "" {
 		return
 	}
@@ -107,17 +108,17 @@ func (e *Engine) tellScaling(b *policy.Bound, in policy.ScalingInput, answer *po
 	if len(answer.Failures) == 0 {
 		o.Limits, o.AssignedJobs, o.Bounds, o.Conflicts = &answer.Scale, answer.AssignedJobs, answer.Bounds, answer.Conflicts
 	}
-	e.tell(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
+	e.record(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
 }
 
-// tellTemplate counts and logs a decision on the template of a revision.
-func (e *Engine) tellTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, took time.Duration) {
+// recordTemplate counts and logs a decision on the template of a revision.
+func (e *Engine) recordTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, took time.Duration) {
 	o := outcome{Outcome: templateOutcome(b, answer), Denials: answer.Denials, Warnings: answer.Warnings, Failures: answer.Failures, Audit: answer.Audit}
-	e.tell(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
+	e.record(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
 }
 
-// tellUpdate counts and logs a decision on an update.
-func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *policy.Update, took time.Duration) {
+// recordUpdate counts and logs a decision on an update.
+func (e *Engine) recordUpdate(b *policy.Bound, in policy.UpdateInput, answer *policy.Update, took time.Duration) {
 	if b.Digest() == "" {
 		return
 	}
@@ -130,23 +131,23 @@ func (e *Engine) tellUpdate(b *policy.Bound, in policy.UpdateInput, answer *poli
 			o.Rollout.Reasons = append(o.Rollout.Reasons, r.Message)
 		}
 	}
-	e.tell(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
+	e.record(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
 }
 
-// tell counts a decision, and logs it if there is a log.
-func (e *Engine) tell(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
+// record counts a decision, and logs it if there is a log.
+func (e *Engine) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
 	e.count(b, event.decision, o.Outcome)
 	if e.Log != nil {
-		e.Log.tell(b, pool, revision, event, o)
+		e.Log.record(b, pool, revision, event, o)
 	}
 }
 
-// tell has a decision written if its outcome is another than the last of the same pool,
-// decision and revision, or if it is its turn as a sample.
-func (l *DecisionLog) tell(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
+// record queues a decision for writing if its outcome differs from the last one for the same pool, decision and revision, or
+// if it is due as a sample.
+func (l *DecisionLog) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
 	text, err := json.Marshal(o)
 	if err != nil {
-		return // it has nothing that JSON can't hold
+		return // the outcome has nothing that JSON cannot represent
 	}
 	quiet := o.Outcome == abstained && len(o.Audit) == 0
 	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text, quiet) {
@@ -163,8 +164,8 @@ func (l *DecisionLog) tell(b *policy.Bound, pool policy.Pool, revision string, e
 	l.add(&event)
 }
 
-// isDue says whether a decision is to be written, and remembers its outcome. A quiet one is
-// only news after another.
+// isDue reports whether a decision should be written, and remembers its outcome. A quiet decision is only written after
+// another outcome.
 func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []byte, quiet bool) bool {
 	h := fnv.New64a()
 	_, _ = h.Write(text) // never fails
@@ -189,7 +190,7 @@ func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []by
 	return before || !quiet
 }
 
-// forget drops what is known of a pool that is gone.
+// forget drops the outcomes of a pool that is gone.
 func (l *DecisionLog) forget(pool types.NamespacedName) {
 	if l == nil {
 		return
@@ -199,7 +200,7 @@ func (l *DecisionLog) forget(pool types.NamespacedName) {
 	delete(l.last, pool)
 }
 
-// add queues an event, and has the queue written if nobody does.
+// add queues an event, and starts writing the queue if no goroutine does.
 func (l *DecisionLog) add(event *decisionEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,14 +214,14 @@ func (l *DecisionLog) add(event *decisionEvent) {
 	}
 }
 
-// drain writes until nothing is left to write, for one namespace after the other.
+// drain writes until the queue is empty, with namespaces taking turns.
 func (l *DecisionLog) drain() {
 	for event := l.next(); event != nil; event = l.next() {
 		event.write(l.logger)
 	}
 }
 
-// next takes the event that is to be written next; nil if there is none.
+// next takes the next event to write; nil if there is none.
 func (l *DecisionLog) next() *decisionEvent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +239,7 @@ func (d *decisionEvent) write(logger logr.Logger) {
 		"timestamp", d.at.UTC().Format(time.RFC3339Nano), "metrics", map[string]int64{"timer_rego_query_eval_ns": d.took.Nanoseconds()})
 }
 
-// redact takes out of an input what may be secret or is too much, and says where.
+// redact removes values from an input that may be secret or are too large, and returns their places.
 func redact(in any) (input any, erased, masked []string) {
 	r := redaction{erased: []string{}, masked: []string{}}
 	switch in := in.(type) {
@@ -258,7 +259,7 @@ func redact(in any) (input any, erased, masked []string) {
 	return input, r.erased, r.masked
 }
 
-// redaction has the JSON pointers of what was taken out.
+// redaction has the JSON pointers of removed values.
 type redaction struct{ erased, masked []string }
 
 // pool masks the values of a pool's annotations.
@@ -270,7 +271,7 @@ func (r *redaction) pool(p *policy.Pool) {
 	}
 }
 
-// usage leaves out the members of large groups.
+// usage removes the members of large groups.
 func (r *redaction) usage(u *policy.Usage) {
 	short := func(g policy.Group, at string) policy.Group {
 		if len(g.Members) > maxLoggedMembers {
@@ -323,7 +324,7 @@ func (r *redaction) container(c any, at string) {
 	}
 }
 
-// token writes a name as a part of a JSON pointer.
+// token escapes a name as a part of a JSON pointer.
 func token(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }

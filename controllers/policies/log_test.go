@@ -27,11 +27,11 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// paper is what a decision log is written on.
+// paper is the output of a decision log.
 type paper struct {
 	mu    sync.Mutex
 	lines []string
-	wait  chan struct{} // closed when it may be written on; nil for at once
+	wait  chan struct{} // closed when writing may start; nil for at once
 }
 
 func (p *paper) Write(line []byte) (int, error) {
@@ -44,13 +44,13 @@ func (p *paper) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logged has an engine log its decisions.
+// logged makes an engine log its decisions.
 func logged(e *Engine, sample int, on io.Writer) {
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(on), zapcore.InfoLevel)
 	e.Log = NewDecisionLog(zapr.NewLogger(zap.New(core)).WithName("decision"), sample, e.Now)
 }
 
-// read waits until all was written and returns it.
+// read waits until everything is written, and returns it.
 func (p *paper) read(t *testing.T, l *DecisionLog) []map[string]any {
 	t.Helper()
 	for busy := true; busy; {
@@ -71,7 +71,7 @@ func (p *paper) read(t *testing.T, l *DecisionLog) []map[string]any {
 	return events
 }
 
-// limits is a policy of one rule.
+// limits returns a policy with one rule.
 func limits(rule string) policy.Source {
 	return policy.Source{
 		Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "limits",
@@ -229,7 +229,8 @@ func TestNobodyWaitsForTheDecisionLog(t *testing.T) {
 	}
 }
 
-// However many decisions there are about one namespace's pools, those about another's are written, and in turn with them.
+// However many decisions there are about one namespace's pools, decisions about another namespace's are written, taking
+// turns with them.
 func TestLoggedDecisionsLeaveRoomForOthers(t *testing.T) {
 	p := &paper{wait: make(chan struct{})}
 	e := newEngine()
@@ -239,12 +240,12 @@ func TestLoggedDecisionsLeaveRoomForOthers(t *testing.T) {
 			e.Log.add(&decisionEvent{decision: "scaling", labels: map[string]string{"namespace": namespace}})
 		}
 	}
-	for tenant := range 5 { // four of which could have all places
+	for tenant := range 5 { // four of them could use all places
 		add(fmt.Sprint("greedy-", tenant), maxQueued)
 	}
 	before := testutil.ToFloat64(unloggedTotal)
 	add("ci", 100)
-	if got := testutil.ToFloat64(unloggedTotal) - before; got > 101 { // one of another namespace makes room for each
+	if got := testutil.ToFloat64(unloggedTotal) - before; got > 101 { // one event of another namespace makes room for each
 		t.Errorf("%v are left out", got)
 	}
 	close(p.wait)

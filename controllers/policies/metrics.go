@@ -27,17 +27,17 @@ var (
 
 // Outcomes of decisions.
 const (
-	// allowed is a decision that leaves what was declared as it is.
+	// allowed is a decision that does not change what was declared.
 	allowed = "allowed"
-	// bounded is one that makes numbers others than declared.
+	// bounded is a decision that changes declared numbers.
 	bounded = "bounded"
 	// denied is a template that may not run.
 	denied = "denied"
-	// held is an update that may not go on.
+	// held is an update that may not continue.
 	held = "held"
-	// failed is a decision that is void, because a policy could not be asked.
+	// failed is a decision without effect, because a policy could not be evaluated.
 	failed = "failed"
-	// abstained is when policies bind the pool and none of them has a say in the decision.
+	// abstained means that policies bind the pool, but none of them takes part in the decision.
 	abstained = "abstained"
 )
 
@@ -67,7 +67,7 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{decisionsTotal, evaluationSeconds, policiesGauge, unloggedTotal}
 }
 
-// scalingOutcome says what came of a decision on limits.
+// scalingOutcome returns the outcome of a decision on limits.
 func scalingOutcome(b *policy.Bound, answer *policy.Scaling) string {
 	switch {
 	case len(answer.Failures) > 0:
@@ -78,7 +78,7 @@ func scalingOutcome(b *policy.Bound, answer *policy.Scaling) string {
 	return allowedBy(b, policy.DecisionScaling)
 }
 
-// templateOutcome says what came of a decision on a template.
+// templateOutcome returns the outcome of a decision on a template.
 func templateOutcome(b *policy.Bound, answer *policy.Template) string {
 	switch {
 	case len(answer.Failures) > 0:
@@ -89,7 +89,7 @@ func templateOutcome(b *policy.Bound, answer *policy.Template) string {
 	return allowedBy(b, policy.DecisionTemplate)
 }
 
-// updateOutcome says what came of a decision on an update.
+// updateOutcome returns the outcome of a decision on an update.
 func updateOutcome(b *policy.Bound, answer *policy.Update) string {
 	switch {
 	case len(answer.Failures) > 0:
@@ -102,7 +102,7 @@ func updateOutcome(b *policy.Bound, answer *policy.Update) string {
 	return allowedBy(b, policy.DecisionUpdate)
 }
 
-// allowedBy tells a decision that policies left alone from one that none has a say in.
+// allowedBy returns allowed if a policy takes part in the decision, and abstained if none does.
 func allowedBy(b *policy.Bound, decision string) string {
 	asked := slices.ContainsFunc(b.Policies(), func(p *policy.Policy) bool {
 		return p.Mode() == v1alpha1.PolicyEnforce && slices.Contains(p.Decisions(), decision)
@@ -113,7 +113,7 @@ func allowedBy(b *policy.Bound, decision string) string {
 	return abstained
 }
 
-// count counts a decision of policies. It may have begun or ended a quarantine of theirs.
+// count counts a decision of policies, and updates their states: the decision may have started or ended a quarantine.
 func (e *Engine) count(b *policy.Bound, decision, outcome string) {
 	decisionsTotal.WithLabelValues(decision, outcome).Inc()
 	for _, p := range b.Policies() {
@@ -125,7 +125,7 @@ func (e *Engine) count(b *policy.Bound, decision, outcome string) {
 	}
 }
 
-// observe notes how long it took to ask the policies that bind a pool, if there are any.
+// observe records the duration of evaluating the policies that bind a pool, if there are any.
 func observe(took time.Duration, b *policy.Bound, decision string) time.Duration {
 	if b.Digest() != "" {
 		evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
@@ -133,7 +133,7 @@ func observe(took time.Duration, b *policy.Bound, decision string) time.Duration
 	return took
 }
 
-// countState counts a policy by the state that it has now in the metric of the policies in force. The caller has the lock.
+// countState updates the metric of policies by state for one policy. The caller holds the lock.
 func (e *Engine) countState(ref string) {
 	kind, _, _ := strings.Cut(ref, "/")
 	before, now := e.states[ref], ""

@@ -36,7 +36,7 @@ func (*refusing) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, 
 	return nil, nil
 }
 
-// One ConfigMap, many policies of it that can't be loaded.
+// Many policies that cannot be loaded refer to one ConfigMap.
 func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
 	scheme := kruntime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -67,7 +67,7 @@ func TestTextsThatCannotBeLoadedAreNotKept(t *testing.T) {
 	runtime.KeepAlive(e)
 }
 
-// waiting has a policy changed before its turn comes.
+// waiting changes a policy before its turn comes.
 type waiting struct {
 	refusing
 	change func()
@@ -124,7 +124,8 @@ func TestAPolicyThatChangesBeforeItsTurnIsLeftToItsNextLook(t *testing.T) {
 	}
 }
 
-// A namespace has so many policies at most, those of the library alone among them, and one more isn't even loaded.
+// A namespace may have a limited number of policies, including those that use only the library. One more is not even
+// loaded.
 func TestOnePolicyTooManyIsNotLoaded(t *testing.T) {
 	scheme := kruntime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -162,7 +163,7 @@ func TestOnePolicyTooManyIsNotLoaded(t *testing.T) {
 	}
 }
 
-// Library rules are trusted. Their parameters are only if the platform team wrote them.
+// Library rules are trusted. Their parameters are trusted only if the platform team wrote them.
 func TestATenantsPolicyIsNeverEvaluatedHere(t *testing.T) {
 	library := &v1alpha1.PolicyLibrary{Pause: &v1alpha1.Pause{Reason: "r"}}
 	modules := map[string]string{"m.rego": "package corral.scaling"}
@@ -183,7 +184,7 @@ func TestATenantsPolicyIsNeverEvaluatedHere(t *testing.T) {
 	}
 }
 
-// heap is the memory in use, in bytes.
+// heap returns the memory in use, in bytes.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

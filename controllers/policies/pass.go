@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// passDelay is how long changes of what pools are granted are gathered before pools that share a ceiling with them are looked
-	// at, and perPool how much longer a namespace waits for its next pass, for each pool that it looked at.
+	// passDelay is how long changes of grants are collected before the pools that share a ceiling are checked. perPool is
+	// added to the delay before a namespace's next pass for each pool that it checked.
 	passDelay, perPool = 100 * time.Millisecond, 200 * time.Microsecond
-	// leastAsked is how many pools of a namespace may be asked about in one pass, and askedOf for how many pools it may be one more:
-	// if a runner becomes free and many pools wait for it, the next pass finds it taken.
+	// leastAsked is how many pools of a namespace may be evaluated in one pass, plus one for each askedOf pools: if a runner
+	// becomes free and many pools wait for it, the next pass finds it taken.
 	leastAsked, askedOf = 32, 32
 )
 
-// passes are what is to be looked at.
+// passes is the work of the next passes.
 type passes struct {
-	// dirty are the groups in which a grant changed, and pending those of them that pools of a namespace read.
+	// dirty has the groups in which a grant changed, and pending the changed groups that pools of a namespace read.
 	dirty   map[policy.GroupKey]bool
 	pending map[string]map[policy.GroupKey]bool
-	running map[string]bool // namespaces whose pools are looked at
+	running map[string]bool // namespaces whose pools are being checked
 	stirred chan struct{}
 }
 
@@ -41,8 +41,8 @@ func newPasses() passes {
 	}
 }
 
-// Start looks at pools that share something with one whose grant changed, and wakes those whose
-// limits are others now, until ctx ends. It is a manager.Runnable.
+// Start checks the pools that share something with a pool whose grant changed, and wakes those whose limits changed, until
+// ctx ends. It is a manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -63,10 +63,10 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is true: only the leader decides.
+// NeedLeaderElection returns true, because only the leader decides.
 func (*Engine) NeedLeaderElection() bool { return true }
 
-// reconsider has pools that read groups looked at in the next pass.
+// reconsider makes the next pass check the pools that read the groups.
 func (e *Engine) reconsider(groups []policy.GroupKey) {
 	if len(groups) == 0 {
 		return
@@ -79,15 +79,15 @@ func (e *Engine) reconsider(groups []policy.GroupKey) {
 	e.stir()
 }
 
-// stir has a pass begun soon.
+// stir triggers a pass soon.
 func (e *Engine) stir() {
 	select {
 	case e.passes.stirred <- struct{}{}:
-	default: // a pass is to come anyway
+	default: // a pass is already triggered
 	}
 }
 
-// Pass looks at the pools that have to be, and wakes those whose answer is another. It returns how many it asked about.
+// Pass checks the pools that need it, and wakes those whose answer changed. It returns how many it evaluated.
 func (e *Engine) Pass(ctx context.Context) int {
 	var under sync.WaitGroup
 	var asked atomic.Int64
@@ -96,7 +96,8 @@ func (e *Engine) Pass(ctx context.Context) int {
 	return int(asked.Load())
 }
 
-// begin begins a pass over each namespace that none is under way for: rules of one may take long, and others don't wait.
+// begin starts a pass for each namespace that has none running. Rules of one namespace may take long, and others do not
+// wait for them.
 func (e *Engine) begin(ctx context.Context, under *sync.WaitGroup, asked *atomic.Int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +116,7 @@ func (e *Engine) begin(ctx context.Context, under *sync.WaitGroup, asked *atomic
 	}
 }
 
-// await has the pools of a namespace looked at that read a group.
+// await adds a group to the next pass of a namespace.
 func (p *passes) await(namespace string, g policy.GroupKey) {
 	if p.pending[namespace] == nil {
 		p.pending[namespace] = map[policy.GroupKey]bool{}
@@ -123,8 +124,8 @@ func (p *passes) await(namespace string, g policy.GroupKey) {
 	p.pending[namespace][g] = true
 }
 
-// pass looks at pools of a namespace, in no order: so each has its turn although not all can be asked about at once. It returns how
-// many it asked about.
+// pass checks pools of a namespace in random order, so that each has its turn although not all can be evaluated at once. It
+// returns how many it evaluated.
 func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.GroupKey) (asked int64) {
 	keys := map[types.NamespacedName]bool{}
 	for _, g := range groups {
@@ -160,11 +161,11 @@ func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.Gro
 	return asked
 }
 
-// ask asks about a pool again, and wakes it if the limits are others than those that were decided on.
+// ask evaluates a pool again, and wakes it if its limits changed since its last decision.
 func (e *Engine) ask(ctx context.Context, key types.NamespacedName, known *entry) {
 	bound := e.again(key)
 	if bound == nil {
-		return // it is gone
+		return // the pool is gone
 	}
 	in := known.in
 	in.Now = e.Now().UnixNano()

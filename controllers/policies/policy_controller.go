@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policies loads RunnerPolicies and ClusterRunnerPolicies, lets pools be judged by
-// them, and tells in their status what they do.
+// Package policies loads RunnerPolicies and ClusterRunnerPolicies, evaluates them for pools, and reports their effects in
+// their status.
 package policies
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// recheck is the time to the next look at a policy: its ConfigMaps may have changed, and
-// pools come and go.
+// recheck is the interval between checks of a policy, because its ConfigMaps may have changed, and pools come and go.
 const recheck = time.Minute
 
-// How many diagnostics and findings the status takes, and how many of them the message.
+// Limits for diagnostics and findings in the status, and in the message.
 const (
 	maxStatusEntries  = 20
 	maxMessageEntries = 5
 )
 
-// Rules loads and asks policies in processes that can be stopped.
+// Rules loads and evaluates policies in processes that can be stopped.
 type Rules interface {
 	policy.Asker
-	// Load returns what is known of a policy's rules, and what is wrong with it. A *policy.Excess means that loading took too much. Any other
-	// error means that it could not be tried: policy.ErrOutdated if isCurrent returned false when it was the policy's turn.
+	// Load returns the facts about a policy's rules, and their problems. A *policy.Excess means that loading took too
+	// much. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent returned false when it was the
+	// policy's turn.
 	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
@@ -56,11 +56,11 @@ type Reconciler struct {
 	kube.Reporter
 	// Live reads ConfigMaps without a cache.
 	Live client.Reader
-	// Rules has the policies that somebody wrote.
+	// Rules loads and evaluates user-written policies.
 	Rules Rules
-	// Engine is given what is loaded.
+	// Engine receives the loaded policies.
 	Engine *Engine
-	// Kind of the policies: policy.KindRunnerPolicy or policy.KindClusterRunnerPolicy.
+	// Kind is the kind of the policies: policy.KindRunnerPolicy or policy.KindClusterRunnerPolicy.
 	Kind string
 }
 
@@ -72,10 +72,10 @@ type object interface {
 
 // Reconcile loads one policy:
 //
-//  1. collect: its modules and data, those in ConfigMaps too  (modules.go)
-//  2. load: in a child process, or here if the platform's and only of the library
-//  3. put it into force: from now on pools are judged by it   (engine.go)
-//  4. report: digest, pools, what is wrong, what would change
+//  1. collect: gather its modules and data, including those in ConfigMaps  (modules.go)
+//  2. load: in a child process, or in this process if it is a cluster policy that uses only the library
+//  3. put it into force: from now on pools are judged by it                (engine.go)
+//  4. report: digest, pools, problems, and what would change
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	obj := r.empty()
 	ref := policy.Source{Kind: r.Kind, Namespace: req.Namespace, Name: req.Name}.Ref()
@@ -92,17 +92,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
 	if errors.Is(err, policy.ErrOutdated) {
-		return ctrl.Result{RequeueAfter: recheck}, nil // sooner if the watch tells of the change: it may miss one
+		return ctrl.Result{RequeueAfter: recheck}, nil // the watch usually triggers an earlier pass, but may miss a change
 	}
-	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // which pools there are, for the count
+	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // finds the existing pools, for the count
 		return ctrl.Result{}, unread
 	}
 	r.report(obj, ref)
 	return attempt.Finish(ctx, r.done(obj, ref), err)
 }
 
-// load puts the policy into force. One that can't be loaded is in force too: the pools that it
-// binds keep what was decided last.
+// load puts the policy into force. A policy that cannot be loaded is also in force: the pools that it binds keep their last
+// decision.
 func (r *Reconciler) load(ctx context.Context, obj object) error {
 	source, diagnostics, err := r.collect(ctx, obj)
 	switch {
@@ -126,8 +126,8 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
-// isCurrent says whether a policy is as it was read, as far as the cache knows. Others of its namespace, which are loaded before it, may take
-// long.
+// isCurrent reports whether the cache shows a policy unchanged since it was read. Other policies of its namespace are
+// loaded before it and may take long.
 func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
 	now := r.empty()
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(read), now); err != nil {
@@ -136,7 +136,7 @@ func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
 	return now.GetUID() == read.GetUID() && now.GetGeneration() == read.GetGeneration() && now.GetDeletionTimestamp().IsZero()
 }
 
-// compile loads a policy and puts it into force, unless with the others it would be too much.
+// compile loads a policy and puts it into force, unless it would be too much together with the others.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurrent func() bool) error {
 	if why := r.Engine.tooMuch(source); why != "" {
 		r.refuse(source, why)
@@ -153,8 +153,8 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 	}
 	r.Engine.fitting.Lock()
 	defer r.Engine.fitting.Unlock()
-	if len(p.Diagnostics()) == 0 { // else it takes nothing
-		if why := r.Engine.tooMuch(source); why != "" { // others were loaded meanwhile
+	if len(p.Diagnostics()) == 0 { // otherwise it takes no memory
+		if why := r.Engine.tooMuch(source); why != "" { // others were loaded in the meantime
 			r.refuse(source, why)
 			return nil
 		}
@@ -164,17 +164,18 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 	return nil
 }
 
-// refuse puts a policy into force that isn't loaded, and is to be tried again: others may go.
+// refuse puts a policy into force that is not loaded, and that should be retried because others may go.
 func (r *Reconciler) refuse(source policy.Source, why string) {
 	r.Engine.put(loaded{policy: policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source: source, unfinished: true})
 }
 
-// hereTime is how long this process evaluates a policy before it leaves the question to a child process. A usual answer takes
-// less than 1 ms.
+// hereTime is how long this process evaluates a policy before it leaves the question to a child process. A usual answer
+// takes less than 1 ms.
 const hereTime = 20 * time.Millisecond
 
-// loadRules loads a policy in a child process, or here if the platform team wrote it and the library has all its rules. A
-// tenant's policy is never evaluated here: the parameters of the library are as untrusted as a tenant's rules.
+// loadRules loads a policy in a child process, or in this process if the platform team wrote it and the library has all its
+// rules. A tenant's policy is never evaluated in this process, because its library parameters are as untrusted as its
+// rules.
 func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurrent func() bool) (*policy.Policy, error) {
 	if r.Kind == policy.KindClusterRunnerPolicy && source.IsLibrary() {
 		return policy.LoadHere(source, r.Rules, func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -191,7 +192,7 @@ func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurr
 	return policy.Elsewhere(source, facts, r.Rules), nil
 }
 
-// report writes down what the policy does.
+// report sets the status of the policy.
 func (r *Reconciler) report(obj object, ref string) {
 	status := obj.GetPolicyStatus()
 	if at, ok := meta.ReconcileAnnotationValue(obj.GetAnnotations()); ok {
@@ -232,7 +233,7 @@ func (r *Reconciler) empty() object {
 	return &v1alpha1.RunnerPolicy{}
 }
 
-// keyOf is where an object is.
+// keyOf returns the namespace and name of a pool.
 func keyOf(p policy.Pool) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// SetupWithManager registers the reconciler of one kind: it runs on changes of a spec, on
-// request, when a labelled ConfigMap changes that a policy names, when it binds more pools or fewer, and each minute.
+// SetupWithManager registers the reconciler of one kind. It runs on changes of a spec, on request, when a labelled
+// ConfigMap of a policy changes, when the number of bound pools changes, and each minute.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind)).
@@ -34,15 +34,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// tenant has the policies of a namespace take turns with those of others: loading one may take long.
+// tenant makes the policies of a namespace take turns with those in other namespaces, because loading one may take long.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// WatchedConfigMaps selects the ConfigMaps whose changes are noticed at once, as Flux does.
+// WatchedConfigMaps selects the ConfigMaps whose changes are noticed at once, with the same label as Flux.
 func WatchedConfigMaps() map[string]string {
 	return map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}
 }
 
-// readers lists the policies that name a ConfigMap.
+// readers lists the policies that refer to a ConfigMap.
 func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(config)
 	var requests []reconcile.Request
@@ -54,7 +54,7 @@ func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconc
 	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
 	if _, ok := r.empty().(*v1alpha1.ClusterRunnerPolicy); ok {
 		if r.Client.List(ctx, cluster) != nil {
-			return nil // the look each minute finds it
+			return nil // the check each minute finds the change
 		}
 	} else if r.Client.List(ctx, namespaced, client.InNamespace(key.Namespace)) != nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// large is the namespace of a tenant with many pools, and small that of another; they share a ceiling and a label.
+// large is the namespace of a tenant with many pools, and small the namespace of another tenant. They share a ceiling and a label.
 const large, small = "large", "small"
 
 func sharing(namespace, name string) policy.Pool {
@@ -26,7 +26,7 @@ func sharing(namespace, name string) policy.Pool {
 	return p
 }
 
-// shared returns an engine with so many pools of a large tenant, each with a runner, and a ceiling over all pools.
+// shared returns an engine with n pools of a large tenant, each with a runner, and a ceiling over all pools.
 func shared(t testing.TB, n int, most int32, share v1alpha1.CeilingShare) *Engine {
 	t.Helper()
 	e := newEngine()
@@ -49,7 +49,7 @@ func putSource(t testing.TB, e *Engine, source policy.Source) {
 	e.Put(loaded, source)
 }
 
-// allocated is how many bytes f allocates: what copies or lists others does.
+// allocated returns how many bytes f allocates, which includes any copies and lists of other pools.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -58,7 +58,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Neither the ledger's entries that another tenant's decision looks at, nor what it copies, grow with the pools of the first.
+// The ledger entries that another tenant's decision visits, and what it copies, do not grow with the pools of the first
+// tenant.
 func TestADecisionCostsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
 	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
 		var first uint64
@@ -71,7 +72,7 @@ func TestADecisionCostsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
 					t.Fatalf("%d granted of %d: %+v", granted, wanted, answer)
 				}
 			}
-			decide() // what is made once
+			decide() // the first decision does one-time work
 			bytes := allocated(func() {
 				for range 20 {
 					decide()
@@ -94,7 +95,7 @@ func TestTheLeadersStartVisitsEachEntryAFewTimes(t *testing.T) {
 		for i := range n {
 			p := sharing(large, fmt.Sprint("p", i))
 			a := e.Scaling(t.Context(), e.For(p), policy.ScalingInput{Pool: p, Now: e.Now().UnixNano(), Zone: "UTC"})
-			if !e.Commit(a, Grant{Granted: 1, Wanted: 2}) { // each waits for room
+			if !e.Commit(a, Grant{Granted: 1, Wanted: 2}) { // each one waits for room
 				t.Fatal("refused")
 			}
 		}
@@ -105,7 +106,7 @@ func TestTheLeadersStartVisitsEachEntryAFewTimes(t *testing.T) {
 	}
 }
 
-// Grants of a large tenant come between the questions and the commits of a small one. None of these is refused as long as it fits.
+// Grants of a large tenant arrive between the evaluations and the commits of a small one. No commit that fits is refused.
 func TestGrantsOfALargeTenantRefuseNoneThatFits(t *testing.T) {
 	for _, share := range []v1alpha1.CeilingShare{v1alpha1.ShareFair, v1alpha1.ShareFirstCome} {
 		e := shared(t, 500, 2000, share)
@@ -123,8 +124,8 @@ func TestGrantsOfALargeTenantRefuseNoneThatFits(t *testing.T) {
 	}
 }
 
-// One runner becomes free, and all pools of a large tenant wait for it. No more of them are asked about than there are turns in a
-// pass, and those that had none have the next.
+// One runner becomes free, and all pools of a large tenant wait for it. A pass evaluates only a limited number of them, and
+// the next pass the others.
 func TestAFreeRunnerHasFewOfManyAskedAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 640
@@ -139,7 +140,7 @@ func TestAFreeRunnerHasFewOfManyAskedAbout(t *testing.T) {
 		if asked := e.Pass(t.Context()); asked != most || woken.Len() != most {
 			t.Errorf("%d of %d pools are asked about, and %d woken, want %d", asked, n, woken.Len(), most)
 		}
-		again := e.Pass(t.Context()) // nobody took it
+		again := e.Pass(t.Context()) // no pool took it
 		if again != most || woken.Len() <= most {
 			t.Errorf("%d of %d pools are asked about in the next pass, and %d are woken", again, n, woken.Len())
 		}
@@ -151,13 +152,13 @@ func TestAFreeRunnerHasFewOfManyAskedAbout(t *testing.T) {
 		for asked := e.Pass(t.Context()); asked > 0; asked = e.Pass(t.Context()) {
 			told += asked
 		}
-		if told != 2*most { // less the one that took it, and the one that gave it
+		if told != 2*most { // minus the pool that took it, and the pool that released it
 			t.Errorf("%d pools are asked about once nothing is left, want the %d that were asked about before", told, 2*most)
 		}
 	})
 }
 
-// Other pools' runners matter to a pool only once they leave it twice as much or half as much room, or hardly any.
+// Other pools' runners matter to a pool only if they double or halve its room, or leave hardly any.
 func TestWhatLeavesRoomConcernsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := shared(t, 0, 1000, v1alpha1.ShareFirstCome)
@@ -176,7 +177,7 @@ func TestWhatLeavesRoomConcernsFew(t *testing.T) {
 	})
 }
 
-// Pools that were asked about twice in vain ask alone. A large tenant's many do not keep a small tenant's one waiting.
+// Pools whose commits failed twice ask alone. The many pools of a large tenant do not delay the one of a small tenant.
 func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := shared(t, 0, 1000, v1alpha1.ShareFirstCome)
@@ -202,7 +203,7 @@ func TestNamespacesTakeTurnsToAskAlone(t *testing.T) {
 	})
 }
 
-// Rules that somebody wrote may read all pools of a group. Others get the lock while they are listed, and a grant that comes in between
+// User-written rules may read all pools of a group. The lock is released while they are listed, and a grant in between
 // refuses the commit.
 func TestPoolsAreListedInParts(t *testing.T) {
 	e := newEngine()
@@ -221,7 +222,7 @@ func TestPoolsAreListedInParts(t *testing.T) {
 	}
 }
 
-// A start with 5,000 pools, from the last decisions on. What policies take is not the ledger's.
+// This benchmarks a start with 5,000 pools, beginning with their last decisions. It excludes the evaluation of policies.
 func BenchmarkTheLedgerOfALeadersStart(b *testing.B) {
 	const n = 5000
 	pools := make([]policy.Pool, n)
@@ -247,7 +248,7 @@ func BenchmarkTheLedgerOfALeadersStart(b *testing.B) {
 	}
 }
 
-// A policy of one namespace looks at the pools of that namespace, and one of the cluster at all.
+// A policy of a namespace visits the pools of that namespace, and a cluster policy visits all.
 func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
 	e := newEngine()
 	for i := range 40 {
@@ -273,8 +274,8 @@ func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
 	}
 }
 
-// A change of a policy, and a look at what it binds, lets others have the engine's lock after each 64 pools: what their selectors cost, and how many
-// there are, is the tenant's choice.
+// A change of a policy, and a count of the pools that it binds, release the engine's lock after every 64 pools. The tenant
+// chooses the number of its pools and the cost of its selectors.
 func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	const n = 5*maxReached + 1
 	e := newEngine()
@@ -310,8 +311,8 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
-// A namespace may have any number of policies, of which 32 are loaded. A change of one of them, and a pool that is bound by all, are found out
-// without the lock, and another namespace's policies are compared with those that are loaded.
+// A namespace may have any number of policies, but only 32 are loaded. A change of one policy, and a pool that all of them
+// bind, are handled without the lock, and another namespace's policies are only compared with the loaded ones.
 func TestPoliciesBeyondTheirNumberKeepNoOtherWaiting(t *testing.T) {
 	const n = 500
 	e := newEngine()

@@ -28,11 +28,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// parallel bounds how many runners of one pool are created or ended at once.
+// parallel limits how many runners of one pool are created or ended concurrently.
 const parallel = 32
 
-// act carries out a decision. Capacity is announced first: what GitHub may assign
-// must not wait for pods. A pool that only observes acts on nothing.
+// act carries out a decision. It announces capacity first, because GitHub's assignment of jobs must not wait for pods. For
+// a pool that only observes it does nothing.
 func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if observes(o.pool) {
 		return nil
@@ -47,10 +47,10 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	r.markFailed(o)
 	countFailed(o)
 	logFailed(ctx, o)
-	r.tellRetired(o, d)
+	r.reportRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	spec := o.registration.newRunner(o.pool, o.denied)
-	if spec == nil { // its scale set is another's by now, or not known yet
+	if spec == nil { // its scale set belongs to another pool by now, or is not known yet
 		d.plan.Create = 0
 	}
 	if d.plan.Create > 0 || len(ends) > 0 {
@@ -64,7 +64,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	return errors.Join(r.create(ctx, o, d, spec), endErr, r.deletePods(ctx, o.health.pods), r.sweepRevisions(ctx, o, d.step.State), r.Claims.Remove(ctx, o.pool, r.Reporter, o.cache.claims, o.cache.useless))
 }
 
-// create creates the runners that are missing.
+// create creates the missing runners.
 func (r *Reconciler) create(ctx context.Context, o observation, d decision, spec *v1alpha1.RunnerSpec) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -74,17 +74,17 @@ func (r *Reconciler) create(ctx context.Context, o observation, d decision, spec
 	return g.Wait()
 }
 
-// createOne creates one runner of a revision. It is expected from before the request on, so that
-// no later pass counts it as missing, whatever the cache shows and the answer was.
+// createOne creates one runner of a revision. The runner is expected from before the request, so that no later pass counts
+// it as missing, whatever the cache shows and whatever the answer was.
 func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1.RunnerSpec, revision string) error {
 	var err error
 	spec.Revision = revision
 	if spec.TemplateDigest, err = podspec.Digest(o.revisions.templates[revision]); err != nil {
-		return fmt.Errorf("making a runner of revision %s: %w", revision, err)
+		return fmt.Errorf("building a runner of revision %s: %w", revision, err)
 	}
 	declared := o.pool.Spec.Deadlines.GetStartup()
-	if patience := o.memory.health.circuits[revision].Rounds.Patience(declared); patience > declared {
-		spec.StartupDeadline = &metav1.Duration{Duration: patience}
+	if deadline := o.memory.health.circuits[revision].Rounds.Patience(declared); deadline > declared {
+		spec.StartupDeadline = &metav1.Duration{Duration: deadline}
 	}
 	spec.HooksAccount = podspec.HooksAccount(o.revisions.templates[revision])
 	spec.WorkFolder = podspec.WorkFolder(o.revisions.templates[revision])
@@ -99,16 +99,16 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 		Spec: spec,
 	}
 	if err := controllerutil.SetControllerReference(o.pool, runner, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning a runner: %w", err)
+		return fmt.Errorf("setting the owner of a runner: %w", err)
 	}
 	shown := runner.DeepCopy()
 	shown.CreationTimestamp = metav1.Time{Time: r.Now()}
 	expected.expect(shown)
 	switch err := r.Client.Create(ctx, runner); {
 	case apierrors.IsAlreadyExists(err):
-		return nil // the cache is stale: it is there, and stays expected until it shows
+		return nil // the cache is stale: the runner exists, and stays expected until the cache shows it
 	case err != nil:
-		if isRefusal(err) { // otherwise the runner may be there: the cache shows it, or the API server is asked
+		if isRefusal(err) { // otherwise the runner may exist: the cache will show it, or the API server is asked
 			expected.forget(name)
 		}
 		switch {
@@ -123,19 +123,20 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	return nil
 }
 
-// isRefusal reports whether the API server answered that it did not do what was asked for.
+// isRefusal reports whether the API server answered that it did not perform the request.
 func isRefusal(err error) bool {
 	isAnswer := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 	return isAnswer && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err)
 }
 
-// drainedEvent is the reason of the event about runners without a job that a pool ended.
+// drainedEvent is the event reason for runners without a job that a pool ended.
 const drainedEvent = "RunnersEnded"
 
-// maxNamed is how many runners an event names.
+// maxNamed limits how many runners an event names.
 const maxNamed = 10
 
-// drain ends the runners that an update replaces, that are stray, and that are surplus. One event names all that end for the same reason.
+// drain ends stray and surplus runners and those that an update replaces. One event names all runners that end for the same
+// reason.
 func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error {
 	why := map[string]string{}
 	for _, name := range d.plan.Drain {
@@ -146,7 +147,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	ended := make([]string, len(o.runners)) // why
+	ended := make([]string, len(o.runners)) // reason, by index of the runner
 	for i, x := range o.runners {
 		reason, ends := why[x.runner.Name]
 		if !ends {
@@ -155,7 +156,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		reason = cmp.Or(x.why, o.whyStray(x.runner), reason)
 		g.Go(func() error {
 			err := runners.End(ctx, r.Client, x.runner, reason)
-			if err == nil && !x.retires() { // which its own event says
+			if err == nil && !x.retires() { // reported by an event of its own
 				ended[i] = reason
 			}
 			return err
@@ -175,7 +176,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 	return err
 }
 
-// replacedFor says why an update ends a runner.
+// replacedFor returns why an update ends a runner.
 func replacedFor(u *v1alpha1.UpdateStatus, to string) string {
 	if u != nil && u.Phase == v1alpha1.UpdateRolledBack {
 		return "the update to revision " + to + " was rolled back"
@@ -183,7 +184,8 @@ func replacedFor(u *v1alpha1.UpdateStatus, to string) string {
 	return "update to revision " + to
 }
 
-// markFailed tells the runners' own controller which of them this pass has given up, so that it doesn't count them again.
+// markFailed records the runners that this pass gave up in the memory of the runner controller, so that it does not count
+// them again.
 func (r *Reconciler) markFailed(o observation) {
 	for _, x := range o.givenUp() {
 		r.Results.MarkFailed(client.ObjectKeyFromObject(x.runner), x.runner.UID, x.verdict)
@@ -191,11 +193,11 @@ func (r *Reconciler) markFailed(o observation) {
 		if x.verdict.Cause == v1alpha1.CauseRefused {
 			reason, message = v1alpha1.PolicyDeniedReason, x.verdict.Reason
 		}
-		r.Event(x.runner, corev1.EventTypeNormal, reason, message) // another takes its place; its pool warns if none can
+		r.Event(x.runner, corev1.EventTypeNormal, reason, message) // another runner replaces it, and the pool warns if none can
 	}
 }
 
-// endFailed ends the runners that this pass has given up: they are deregistered first, so none is one with a job.
+// endFailed ends the runners that this pass gave up. They are deregistered first, so none of them can have a job.
 func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 	var errs []error
 	for _, x := range o.givenUp() {

@@ -13,16 +13,16 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// poolCache is what there is of a pool's cache.
+// poolCache describes the claims of a pool's cache.
 type poolCache struct {
 	claims []runners.PoolClaim
-	// useless claims are to be deleted.
+	// useless lists claims to delete.
 	useless []claims.Removal
-	// status is nil without a cache and claims.
+	// status is nil if the pool has neither a cache nor claims.
 	status *v1alpha1.CacheStatus
 }
 
-// readCache counts the claims of the pool, and finds those that are of no use.
+// readCache counts the claims of the pool and finds claims that should be deleted.
 func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache, err error) {
 	spec := o.pool.Spec.Cache
 	if c.claims, err = r.Claims.Of(ctx, o.pool); err != nil || spec == nil && len(c.claims) == 0 {
@@ -43,14 +43,14 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	return c, nil
 }
 
-// missed records the runner that started without a claim since the last pass; nil for none.
+// missed records the last runner that started without a claim since the last pass; nil for none.
 func (c poolCache) missed(last *v1alpha1.CacheMiss) {
 	if c.status != nil {
 		c.status.LastMiss = cmp.Or(last, c.status.LastMiss)
 	}
 }
 
-// checkClaims takes in no more than there are claims for, as long as a runner waits for one.
+// checkClaims limits the pool to the number of available claims while a runner waits for one.
 func checkClaims(pool *v1alpha1.RunnerPool, list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	if pool.Spec.Cache == nil || pool.Spec.Cache.GetOnMissing() != v1alpha1.WaitForClaim {
 		return nil, notReady{}

@@ -30,7 +30,7 @@ func withCache(p *v1alpha1.RunnerPool) {
 	p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 3, TimeToLive: &metav1.Duration{Duration: time.Hour}}
 }
 
-// put a claim there that a runner took a while ago.
+// claim creates a claim that a runner took some time ago.
 func (b *bench) claim(number int, holder string, size string, ago time.Duration) {
 	b.t.Helper()
 	must(b.t, b.Client.Create(b.t.Context(), &corev1.PersistentVolumeClaim{
@@ -59,7 +59,7 @@ func (b *bench) claims() []string {
 	return names
 }
 
-// A pool that was deleted without what it owns left them; nobody else deletes them.
+// A pool that was deleted without its dependents leaves its claims behind, and nothing else deletes them.
 func TestClaimsThatNoPoolOwnsAreDeleted(t *testing.T) {
 	b := newBench(t)
 	b.change(withCache)
@@ -74,7 +74,7 @@ func TestClaimsThatNoPoolOwnsAreDeleted(t *testing.T) {
 		must(t, b.Client.Update(t.Context(), c))
 	}
 	b.reconcile()
-	want := []string{"corral-cache-linux-1", "corral-cache-linux-2"} // who made the one isn't known, and the other goes with its pool
+	want := []string{"corral-cache-linux-1", "corral-cache-linux-2"} // the claim without a holder may have been created by anyone, and the other one is deleted with its pool
 	if diff := cmp.Diff(want, b.claims()); diff != "" {
 		t.Error(diff)
 	}
@@ -116,7 +116,7 @@ func TestClaimsOfNoUseAreDeleted(t *testing.T) {
 	}
 }
 
-// As by an admission policy that keeps volumes: the pool goes on, and so does what protects its jobs.
+// For example, an admission policy keeps volumes. The pool continues to work, and so does the protection of its jobs.
 func TestAClaimOfNoUseThatMayNotBeDeletedHoldsUpNoPool(t *testing.T) {
 	b := newBench(t)
 	b.change(withCache)
@@ -163,7 +163,7 @@ func TestAPoolWhoseRunnersWaitForClaimsTakesInNoMore(t *testing.T) {
 	}
 }
 
-// block keeps a runner from having a pod for a cause.
+// block prevents a runner from getting a pod, with a cause.
 func (b *bench) block(r v1alpha1.Runner, cause v1alpha1.RunnerCause) {
 	b.t.Helper()
 	r.Status.Cause, r.Status.Reason = cause, "no room"
@@ -171,7 +171,7 @@ func (b *bench) block(r v1alpha1.Runner, cause v1alpha1.RunnerCause) {
 	must(b.t, b.Client.Status().Update(b.t.Context(), &r))
 }
 
-// Ready would turn True each time that a runner which GitHub does not register is replaced.
+// Otherwise Ready would turn True each time that a runner which GitHub does not register is replaced.
 func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -184,7 +184,7 @@ func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
 		t.Fatalf("ready: %s", b.readyReason())
 	}
 	unready := b.readyReason()
-	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline) // it is given up, and another takes its place
+	b.now = b.now.Add(v1alpha1.DefaultStartupDeadline) // it is given up, and another one replaces it
 	b.reconcile()
 	replacement := b.runners()[1]
 	if got := b.readyReason(); got != unready || replacement.Name == first.Name {
@@ -199,7 +199,7 @@ func TestReadyDoesNotFlapWhileACauseRepeats(t *testing.T) {
 	}
 }
 
-// The API server refuses the Runners that Corral creates: by a quota on Runners themselves, or by an admission webhook or policy.
+// The API server refuses the Runners that Corral creates because of a quota on Runners, or an admission webhook or policy.
 func TestRefusedRunnersAreToldAndPaced(t *testing.T) {
 	for why, reason := range map[string]string{"exceeded quota: objects": v1alpha1.QuotaExceededReason, "denied the request: no label team": v1alpha1.RunnerRefusedReason} {
 		t.Run(reason, func(t *testing.T) { refuseRunners(t, why, reason) })
@@ -246,7 +246,7 @@ func refuseRunners(t *testing.T, why, reason string) {
 	}
 }
 
-// It would wait for ever: only runners of the current template are made when there is room.
+// The runner would wait forever: when room becomes available, only runners of the current template are created.
 func TestABlockedRunnerOfAFormerTemplateEnds(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -16,7 +16,7 @@ import (
 
 const shared = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"assignedJobs\": \"Wait\", \"reason\": \"ceiling\"}\n"
 
-// The memory has shared limits, the pool read has no decision: a cache that lags, or a status write that failed.
+// The memory has shared limits, but the pool as read has no decision: the cache lags, or a status write failed.
 func TestASharedLimitHoldsWithoutADecision(t *testing.T) {
 	b := newBench(t)
 	b.put("p", shared)
@@ -28,7 +28,7 @@ func TestASharedLimitHoldsWithoutADecision(t *testing.T) {
 	b.reconcile()
 }
 
-// A status write that is gathered leaves an old, larger number in what is held.
+// A delayed status write leaves an old, larger number in the stored limits.
 func TestAShareIsHeldAtWhatWasGrantedNotAtWhatWasWritten(t *testing.T) {
 	for _, gathers := range []bool{false, true} {
 		heldShare(t, gathers)
@@ -48,7 +48,7 @@ func heldShare(t *testing.T, gathers bool) {
 	b.reconcile()
 	b.now = b.now.Add(20 * time.Second)
 	b.reconcile()
-	// jobs are done
+	// The jobs are done.
 	b.snapshot.Assigned = 0
 	for _, r := range b.runners() {
 		r.Finalizers = nil
@@ -57,7 +57,7 @@ func heldShare(t *testing.T, gathers bool) {
 	}
 	b.memory.of(key).expectations.created = map[string]*v1alpha1.Runner{}
 	b.reconcile()
-	// another takes all of it
+	// Another pool takes the whole ceiling.
 	other := policy.Pool{Namespace: "ci", Name: "other", Connection: "acme", Scale: policy.Scale{Max: 4}}
 	bound := b.Policies.For(other)
 	a := b.Policies.Scaling(t.Context(), bound, policy.ScalingInput{Pool: other, Jobs: 4, Zone: "UTC", Now: b.now.UnixNano()})
@@ -73,7 +73,7 @@ func heldShare(t *testing.T, gathers bool) {
 	}
 }
 
-// busy has another pool's grant entered each time that it is asked about the bench's.
+// busy commits a grant of another pool each time that the bench's pool is evaluated.
 type busy struct {
 	t       *testing.T
 	b       *bench
@@ -88,7 +88,7 @@ func (s *busy) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]
 		s.nesting = true
 		other := policy.Pool{Namespace: "ci", Name: "other", Connection: "acme", Scale: policy.Scale{Max: 4}}
 		n := s.grants[0]
-		for isEntered := false; !isEntered; { // at last the pool asks alone, and not for long
+		for isEntered := false; !isEntered; { // in the end the pool is evaluated alone, for a short time
 			a := s.b.Policies.Scaling(ctx, s.b.Policies.For(other), policy.ScalingInput{Pool: other, Jobs: 4, Zone: "UTC", Now: s.b.now.UnixNano()})
 			if a.Answer.Scale.Max < n {
 				s.t.Fatalf("the other may have %d, not %d", a.Answer.Scale.Max, n)
@@ -100,7 +100,7 @@ func (s *busy) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]
 	return answer, err
 }
 
-// A shared ceiling comes into force for a pool that was decided on before, and others are granted meanwhile.
+// A shared ceiling comes into force for a pool that already has a decision, while other pools get grants.
 func TestAPoolThatIsAskedInVainGoesNoFurther(t *testing.T) {
 	b := newBench(t)
 	b.put("p", limit(5, ""))

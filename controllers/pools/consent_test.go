@@ -16,7 +16,8 @@ import (
 	"github.com/corral-dev/corral/controllers/connections"
 )
 
-// share puts the pool on a connection of another namespace, and returns how to say whether that allows it.
+// share puts the pool on a connection of another namespace, and returns a function that sets the namespaces which the
+// connection allows.
 func (b *bench) share() func(namespaces ...string) {
 	b.t.Helper()
 	conn := &v1alpha1.GitHubConnection{
@@ -50,7 +51,7 @@ func TestAPoolThatIsNotAllowedItsConnectionDoesNothing(t *testing.T) {
 	}
 }
 
-// Its owner sees no event of another namespace.
+// The owner of the pool does not see events in another namespace.
 func TestAPoolWarnsOfAConnectionElsewhereThatIsNotReady(t *testing.T) {
 	b := newRESTPool(t)
 	b.REST = serving(false)

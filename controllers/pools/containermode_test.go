@@ -18,14 +18,14 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// jobsAsPods has jobs of the bench's pool run as pods, with a claim or none.
+// jobsAsPods makes the jobs of the bench's pool run as pods, with or without a claim.
 func jobsAsPods(claim *v1alpha1.WorkVolumeClaim) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) {
 		p.Spec.ContainerMode = &v1alpha1.ContainerMode{Type: v1alpha1.KubernetesMode, Kubernetes: &v1alpha1.HooksSpec{WorkVolumeClaim: claim}}
 	}
 }
 
-// What is stored, tried and made runners of is the template with what the mode adds to it.
+// The template with the additions of the mode is stored, tried, and used for runners.
 func TestRunnersAreOfTheTemplateWithTheMode(t *testing.T) {
 	b := newBench(t)
 	b.change(jobsAsPods(&v1alpha1.WorkVolumeClaim{Size: "1Gi"}))

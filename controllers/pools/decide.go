@@ -19,32 +19,32 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// contended is why limits are held when what others were granted changed each time that policies were asked.
+// contended is the failure if the grants of other pools changed during each evaluation of the policies.
 var contended = policy.Failure{Kind: policy.EvaluationError, Message: "what other pools were granted changed each time that policies were asked: they are asked again"}
 
 // decision is what one pass decides, and why.
 type decision struct {
 	plan scaling.Plan
-	// step of an update.
+	// step is the next step of an update.
 	step rollout.Plan
-	// limits that hold; nil if there never were any.
+	// limits are the limits in force; nil if the policies never decided any.
 	limits *v1alpha1.DecidedLimits
-	// failures of policies that could not be asked. Loading is true if there are but policies that are being loaded.
+	// failures are the policies that could not be evaluated. loading is true if all of them are still being loaded.
 	failures []policy.Failure
 	loading  bool
 	notReady notReady
-	// circuit is of the revision that new runners are made from.
+	// circuit is the circuit of the revision that new runners use.
 	circuit scaling.Circuit
-	// grant is what the pool is to have of what it shares with others.
+	// grant is the pool's share of the capacity that it shares with other pools.
 	grant  policies.Grant
 	pacing pacing
-	// record of the decision for the status and the history.
+	// record is the decision for the status and the history.
 	record *v1alpha1.Decision
-	// lookAgain is the time to the next pass if nothing happens before; 0 for never.
+	// lookAgain is the delay until the next pass if nothing happens before; 0 for none.
 	lookAgain time.Duration
 }
 
-// decide plans within the limits that policies answered. Granted is what the pool was granted last.
+// decide plans within the limits that the policies returned. granted is what the pool was last granted.
 func decide(o observation, update updateLimits, answer policy.Scaling, granted int32) decision {
 	d := decision{
 		failures: slices.Concat(o.template.failures, update.failures, o.policies.unloaded, answer.Failures),
@@ -57,7 +57,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	case len(o.policies.unloaded)+len(answer.Failures) == 0:
 		in.Limits, in.JobsWait = answer.Scale, answer.AssignedJobs == v1alpha1.AssignedJobsWait
 		d.limits = decidedLimits(answer, o.policies.bound.Needs().Usage())
-	case o.lastLimits() == nil: // nothing is started or ended
+	case o.lastLimits() == nil: // no runner is started or ended
 		in.Demand.Known, accepted = false, policy.Scaling{}
 		if !d.loading {
 			d.notReady = notReady{causes: causesOf(catalog.NoPolicyDecision, d.failures)}
@@ -89,7 +89,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	return d
 }
 
-// scalingInput is what scaling goes by, without the limits.
+// scalingInput returns the input of scaling, without the limits.
 func scalingInput(o observation) scaling.Input {
 	in := scaling.Input{
 		Suspended: o.pool.Spec.GetStopPolicy() == v1alpha1.StopDrain || o.registration.moving || o.denied != nil,
@@ -111,8 +111,8 @@ func scalingInput(o observation) scaling.Input {
 	return in
 }
 
-// holdBack adds what holds the pool back because of the revision that new runners are made from: policies deny it, or its
-// runners fail. It returns the revision's circuit, and the time to the next look at it.
+// holdBack adds the reasons to hold the pool back that concern the revision of new runners: policies deny it, or its
+// runners fail. It returns the revision's circuit, and the delay until its next check.
 func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling.Hold, scaling.Circuit, time.Duration) {
 	revision := step.Rest
 	holds = slices.Clip(holds)
@@ -133,8 +133,8 @@ func holdBack(o observation, step rollout.Plan, holds []scaling.Hold) ([]scaling
 	return append(holds, hold), c, cmp.Or(next, healthy)
 }
 
-// failing returns why the pool is held back because its runners fail time and again, or end through no fault of their own; the zero value if it
-// isn't.
+// failing returns why the pool is held back after repeated failures of its runners, or after external causes ended them;
+// the zero value if it is not held back.
 func failing(c scaling.Circuit, i interruption) notReady {
 	switch {
 	case c.Open():
@@ -152,18 +152,18 @@ func roundsOf(row *catalog.Row, r scaling.Rounds) catalog.Cause {
 	return row.With(r.Count, r.Cause).Detailed(r.Message).Retry(r.Next())
 }
 
-// grant is what the plan grants the pool, and what it would have without policies.
+// grant returns what the plan grants the pool, and what the pool would need without policies.
 func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 	if observes(o.pool) {
-		return policies.Grant{} // it takes nothing from others
+		return policies.Grant{} // it takes nothing from other pools
 	}
 	in.Limits, in.JobsWait, in.Pace = o.scale.Scale, false, nil
 	wanted, _ := scaling.Desired(in)
 	return policies.Grant{Granted: max(o.runners.live(), plan.Desired), Wanted: wanted}
 }
 
-// recordOf is the decision for the status, with the numbers of the one before. Accepted is the answer that the limits are of; the zero value if
-// they are those of a former one.
+// recordOf returns the decision for the status, with the previous decision's numbers. accepted is the answer that produced
+// the limits; the zero value if an earlier answer did.
 func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Decision {
 	record := &v1alpha1.Decision{
 		Time: metav1.Time{Time: o.now}, Desired: d.plan.Desired, Announced: d.plan.Announce, Reason: d.plan.Reason, JobsUnknown: !o.demand.Known,
@@ -171,13 +171,13 @@ func recordOf(o observation, d decision, accepted policy.Scaling) *v1alpha1.Deci
 	}
 	last := o.pool.Status.Decision
 	if len(d.failures) > 0 && last != nil {
-		record.ID, record.PolicyDigest = last.ID, last.PolicyDigest // the limits are of that one
+		record.ID, record.PolicyDigest = last.ID, last.PolicyDigest // the earlier answer produced the limits
 	}
 	if d.limits != nil {
 		if d.limits.AssignedJobs == v1alpha1.AssignedJobsWait {
 			record.JobsHeld = max(0, o.demand.Jobs-d.plan.Desired)
 		}
-		record.Reason += because(d.limits.Bounds)
+		record.Reason += boundsText(d.limits.Bounds)
 	}
 	if last != nil {
 		record.Before = &v1alpha1.DecidedNumbers{Desired: last.Desired, Announced: last.Announced}

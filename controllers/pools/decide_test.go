@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// fourJobs is a pool with 4 jobs and no runners; max is 10, and was 3 when it was decided on last.
+// fourJobs is a pool with 4 jobs and no runners. Its max is 10, and was 3 at the last decision.
 func fourJobs() observation {
 	pool := &v1alpha1.RunnerPool{}
 	pool.Status.Revision = "linux-1"
@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 		create  int32
 		id      string
 		reason  string
-		ready   string // the reason for not being so
+		ready   string // the reason why it is not ready
 		wanted  int32  // without policies
 	}{
 		"within the limits": {answer: answer, desired: 4, create: 4, id: "this", reason: "4 jobs", wanted: 4},
@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		"a policy is not loaded": {
 			change: func(o *observation) { o.policies.unloaded = []policy.Failure{policies.Unloaded} },
 			answer: answer, desired: 4, create: 4, id: "last",
-			reason: "4 jobs accepted before max fell to 3 are served", wanted: 4, // what was said last holds
+			reason: "4 jobs accepted before max fell to 3 are served", wanted: 4, // the last decision stays in force
 		},
 		"a policy is not loaded for long": {
 			change: func(o *observation) {
@@ -125,7 +125,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// reasonOf returns the reason of Ready; "" if nothing is wrong.
+// reasonOf returns the reason of Ready; empty if nothing is wrong.
 func reasonOf(n notReady) string {
 	if len(n.causes) == 0 {
 		return ""

@@ -21,38 +21,38 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// Reader reads what sources of demand last said of a pool.
+// Reader returns the last readings of a pool's demand sources.
 type Reader interface {
 	Reading(pool types.NamespacedName) demand.Reading
 }
 
-// JobTracker keeps account of the jobs that GitHub's events report.
+// JobTracker tracks the jobs that GitHub's events report.
 type JobTracker interface {
-	// AtMax sets whether jobs may wait for want of runners: they don't expire meanwhile.
+	// AtMax sets whether the pool's jobs may wait because no more runners can start. Such jobs do not expire.
 	AtMax(pool types.NamespacedName, atMax bool)
-	// Retain lets go of jobs on runners that are gone.
+	// Retain drops jobs on runners that are gone.
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
 }
 
-// poolDemand is how much work there is for the pool.
+// poolDemand is the pool's amount of work.
 type poolDemand struct {
 	demand.Demand
-	// accepted are the jobs that GitHub assigned, offered those that it has for the pool beyond.
+	// accepted counts the jobs that GitHub assigned, and offered the further jobs that it has for the pool.
 	accepted, offered int32
-	// actual is what runs beside a pool that observes; nil if that isn't known.
+	// actual is what runs alongside a pool that only observes; nil if unknown.
 	actual *demand.Actual
 }
 
-// hasDemand reports whether a pool has sources of demand other than its scale set.
+// hasDemand reports whether a pool has demand sources other than its scale set.
 func hasDemand(pool *v1alpha1.RunnerPool) bool {
 	d := pool.Spec.Demand
 	return isREST(pool) || observes(pool) || d.Webhook != nil || len(d.Boosts)+len(d.Metrics) > 0
 }
 
-// readDemand adds up the sources of demand. Where it is the scale set alone, its count holds as it is.
+// readDemand combines the demand sources. If the scale set is the only source, its count is used unchanged.
 func (r *Reconciler) readDemand(o observation) poolDemand {
 	busy := o.counts.Busy
-	if o.denied != nil { // there is no session, so the jobs that are left are those that run
+	if o.denied != nil { // without a session, the remaining jobs are those that run
 		return poolDemand{accepted: busy, Demand: demand.Demand{Known: true, Jobs: busy}}
 	}
 	isKnown := o.github.Known && o.github.State != scaleset.OwnedElsewhere
@@ -84,23 +84,22 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 	return d
 }
 
-// currentScale has the numbers that the pool declares now: those of its schedules, with warm capacity and what boosts
-// triggers add.
+// currentScale has the numbers that the pool declares now, from its schedules, warm capacity and triggered boosts.
 type currentScale struct {
 	v1alpha1.Scale
-	// idleReason says why idle is another than declared; "" if it isn't.
+	// idleReason explains why idle differs from the declared number; empty if it does not.
 	idleReason string
-	// schedule is for the status; nil for a pool without any.
+	// schedule is for the status; nil for a pool without schedules.
 	schedule *v1alpha1.ScheduleStatus
-	// problems are with fields that mean nothing. The others hold.
+	// problems lists invalid fields. The other fields apply.
 	problems []string
-	// lastJob is when there was a job last.
+	// lastJob is when the pool last had a job.
 	lastJob time.Time
-	// next is the time after which the numbers may be others; 0 for none.
+	// next is the delay after which the numbers may change; 0 for never.
 	next time.Duration
 }
 
-// scaleNow finds the numbers that the pool declares now.
+// scaleNow returns the numbers that the pool declares now.
 func scaleNow(o observation) currentScale {
 	c := scheduled(o.pool, o.now)
 	var unread []string
@@ -121,8 +120,8 @@ func scaleNow(o observation) currentScale {
 	return c
 }
 
-// scheduled finds the numbers that spec.scale and the schedules set now. While a schedule can't be read, those that held
-// last go on to.
+// scheduled returns the numbers that spec.scale and the schedules declare now. If a schedule is invalid, the last valid
+// numbers stay in force.
 func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 	last := pool.Status.Schedule
 	c := currentScale{Scale: pool.Spec.Scale.Numbers()}
@@ -147,7 +146,7 @@ func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 	return c
 }
 
-// invalid is the outcome of a pool with fields that mean nothing; nil without any.
+// invalid returns the outcome for a pool with invalid fields; nil if it has none.
 func (c currentScale) invalid() error {
 	if len(c.problems) == 0 {
 		return nil
@@ -155,8 +154,9 @@ func (c currentScale) invalid() error {
 	return kube.Stall(catalog.SpecProblems.With(strings.Join(c.problems, "\n")))
 }
 
-// pace lets the desired number change no faster than the pool's behavior allows. It returns the number to have instead, nil if
-// it is the one that is wanted, what behavior looks back at the next time, and the time after which it allows another.
+// pace limits how fast the desired number changes, according to the pool's behavior. It returns the number to use instead
+// of the wanted one (nil if the wanted one is allowed), the state for the next pass, and the delay after which another
+// change is allowed.
 func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration) {
 	b, p := o.pool.Spec.Scale.Behavior, o.memory.pacing
 	if b == nil || !in.Demand.Known || in.Suspended || in.Held {
@@ -179,8 +179,8 @@ func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration
 	return &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", reason, step.Reason)}, p, step.Next
 }
 
-// isFull reports whether a job that waits may wait for want of a runner: at its max, held back or suspended, a pool
-// can't take more. For one that only observes, others have runners.
+// isFull reports whether a waiting job may wait because the pool cannot start more runners: it is at its max, held back or
+// suspended. A pool that only observes has no runners of its own.
 func isFull(o observation, d decision) bool {
 	if d.limits == nil || d.plan.Desired >= d.limits.GetMax() {
 		return true
@@ -188,7 +188,7 @@ func isFull(o observation, d decision) bool {
 	return !observes(o.pool) && (o.pool.Spec.Stops() || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
-// compare shows what a pool that only observes would do, beside what runs.
+// compare returns what a pool that only observes would do, compared with what runs.
 func compare(desired int32, actual *demand.Actual) *v1alpha1.Observation {
 	o := &v1alpha1.Observation{Desired: desired, Difference: "what runs isn't known yet"}
 	if actual != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 )
 
-// webhookReading is a reading of a webhook that tells of jobs, and of idle runners.
+// webhookReading is a reading of a webhook source with jobs and idle runners.
 func webhookReading(jobs, idle int32) demand.Reading {
 	return demand.Reading{Known: true, Signals: []demand.Signal{
 		{Name: "webhook", Jobs: &jobs, Reason: "jobs wait"}, {Name: "pushes", Idle: &idle, Reason: "somebody pushed"},
 	}}
 }
 
-// declare changes the pool to one that webhooks tell of jobs too.
+// declare changes the pool, and adds webhooks as a demand source.
 func (b *bench) declare(do func(*v1alpha1.RunnerPoolSpec)) {
 	b.change(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{}

@@ -28,10 +28,10 @@ import (
 
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch;create;patch
 
-// budgetName names the PodDisruptionBudget of a namespace's runners that have a job.
+// budgetName is the name of the PodDisruptionBudget for a namespace's runners that have a job.
 const budgetName = "corral-busy-runners"
 
-// budgetSpec asks for more runners to be available than there ever are, so that no eviction is allowed.
+// budgetSpec requires more available runners than can exist, so that no eviction is allowed.
 var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 	MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
 	Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -39,9 +39,9 @@ var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 	}},
 }
 
-// protect makes sure, before a runner can have a job, that nobody evicts one that has. It returns the names of others' budgets that select the
-// pool's pods, too, "" for none, and emits an event when they are new: the API server evicts no pod that two budgets select, and
-// answers with an error.
+// protect ensures that runners with a job cannot be evicted, before any runner can have one. It returns the names of
+// foreign budgets that also select the pool's pods, and emits an event if they are new: the API server returns an error
+// when it should evict a pod that two budgets select.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
 	if observes(o.pool) {
 		return "", nil
@@ -68,11 +68,11 @@ func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (fo
 
 func isOurs(b policyv1.PodDisruptionBudget) bool { return b.Name == budgetName }
 
-// keepBudget makes the budget of the namespace's pools, or repairs it.
+// keepBudget creates or repairs the budget of the namespace's pools.
 func (r *Reconciler) keepBudget(ctx context.Context, o observation, all []policyv1.PodDisruptionBudget) error {
 	i := slices.IndexFunc(all, isOurs)
 	if i >= 0 && !protects(all[i].Spec) {
-		repaired := all[i].DeepCopy() // by a patch, as an apply leaves a maxUnavailable that somebody set
+		repaired := all[i].DeepCopy() // by a patch, because an apply would keep another manager's maxUnavailable
 		repaired.Spec = *budgetSpec.DeepCopy()
 		if err := r.Client.Patch(ctx, repaired, client.MergeFrom(&all[i]), kube.FieldOwner); err != nil {
 			return fmt.Errorf("repairing PodDisruptionBudget %s: %w", budgetName, err)
@@ -84,7 +84,7 @@ func (r *Reconciler) keepBudget(ctx context.Context, o observation, all []policy
 	return nil
 }
 
-// markDrainable sets the condition that says whether budgets of others make drains fail.
+// markDrainable sets the condition that reports whether foreign budgets make drains fail.
 func markDrainable(pool *v1alpha1.RunnerPool, foreign string) {
 	if foreign == "" {
 		conditions.MarkTrue(pool, v1alpha1.DrainableCondition, v1alpha1.NoOtherBudgetsReason, "no other PodDisruptionBudget selects runners that have a job")
@@ -93,7 +93,7 @@ func markDrainable(pool *v1alpha1.RunnerPool, foreign string) {
 	kube.Mark(pool, v1alpha1.DrainableCondition, catalog.BudgetSelectsRunners.With(foreign))
 }
 
-// protects says whether a budget's spec is as ours in what counts: an admission webhook may have added to the rest.
+// protects reports whether a budget's relevant fields match Corral's spec. An admission webhook may have added others.
 func protects(spec policyv1.PodDisruptionBudgetSpec) bool {
 	return spec.MaxUnavailable == nil && equality.Semantic.DeepEqual(spec.MinAvailable, budgetSpec.MinAvailable) && equality.Semantic.DeepEqual(spec.Selector, budgetSpec.Selector)
 }
@@ -102,7 +102,7 @@ func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == pool.UID })
 }
 
-// applyBudget makes the budget of the namespace's pools, which goes with the last of them.
+// applyBudget creates the budget of the namespace's pools, which own it. Kubernetes deletes it with the last of them.
 func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := r.Client.List(ctx, pools, client.InNamespace(o.key().Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -113,7 +113,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.key().Namespace, Name: budgetName},
 		Spec:       *budgetSpec.DeepCopy(),
 	}
-	owners := []*v1alpha1.RunnerPool{o.pool} // also if it was deleted meanwhile: a budget without an owner would stay for ever
+	owners := []*v1alpha1.RunnerPool{o.pool} // also if it was deleted in the meantime: a budget without an owner would stay forever
 	for i := range pools.Items {
 		if p := &pools.Items[i]; p.UID != o.pool.UID && p.DeletionTimestamp.IsZero() && !observes(p) {
 			owners = append(owners, p)
@@ -127,14 +127,14 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	return kube.Apply(ctx, r.Client, budget)
 }
 
-// podLabels are those of the pool's pods with a job.
+// podLabels returns the labels of the pool's pods that have a job.
 func podLabels(o observation) labels.Set {
 	var template struct {
 		Metadata struct {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
-	_ = json.Unmarshal(o.revisions.templates[o.template.revision], &template) // one that can't be read makes no pods
+	_ = json.Unmarshal(o.revisions.templates[o.template.revision], &template) // an unreadable template creates no pods
 	all := podspec.Labels(podspec.Runner{Name: "runner", Pool: o.pool.Name, Revision: o.template.revision}, template.Metadata.Labels)
 	for _, key := range []string{v1alpha1.JobIDLabel, v1alpha1.JobRunIDLabel, v1alpha1.JobRepositoryLabel} {
 		all[key] = "job"
@@ -142,7 +142,7 @@ func podLabels(o observation) labels.Set {
 	return all
 }
 
-// selecting names the budgets that select a pod.
+// selecting returns the names of the budgets that select a pod.
 func selecting(budgets []policyv1.PodDisruptionBudget, pod labels.Set) string {
 	var names []string
 	for i := range budgets {

@@ -51,7 +51,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 			if conditions.IsFalse(b.pool(), v1alpha1.DrainableCondition) != tc.told || tc.told && !strings.HasPrefix(said.Message, "PodDisruptionBudget mine ") {
 				t.Errorf("its condition is %+v", said)
 			}
-			b.memory = memory{} // as another process begins: what the condition says was told
+			b.memory = memory{} // another process: it does not repeat what the condition already reports
 			b.reconcile()
 			ours := &policyv1.PodDisruptionBudget{}
 			must(t, b.Client.Get(t.Context(), client.ObjectKey{Namespace: "ci", Name: budgetName}, ours))
@@ -76,7 +76,7 @@ func TestABudgetOfOthersOverRunnersWithAJobIsTold(t *testing.T) {
 	}
 }
 
-// Who opens the budget for a drain, and forgets it, would have jobs evicted ever after.
+// If a user relaxes the budget for a drain and forgets to restore it, jobs would be evicted from then on.
 func TestTheBudgetIsRepaired(t *testing.T) {
 	for name, open := range map[string]func(*policyv1.PodDisruptionBudgetSpec){
 		"none need be available": func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromInt32(0)) },
@@ -100,7 +100,7 @@ func TestTheBudgetIsRepaired(t *testing.T) {
 			if diff := cmp.Diff(budgetSpec, budget.Spec); diff != "" {
 				t.Error(diff)
 			}
-			budget.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow) // as an admission webhook would: it isn't ours to say
+			budget.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow) // an admission webhook may set this; Corral does not manage it
 			must(t, b.Client.Update(t.Context(), budget))
 			repaired := budget.ResourceVersion
 			b.reconcile()
@@ -112,7 +112,8 @@ func TestTheBudgetIsRepaired(t *testing.T) {
 	}
 }
 
-// A pass may apply the budget when its pool, the last of the namespace, is already gone. Without an owner, nothing would ever delete the budget.
+// A pass may apply the budget when its pool, the last of the namespace, is already gone. Without an owner, nothing would
+// ever delete the budget.
 func TestABudgetNeverLacksAnOwner(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool()

@@ -26,7 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Bounds of what the status of a pool has of a runner that failed: of texts in bytes, and of taints.
+// Limits for a failed runner's entry in the pool's status: bytes of text, and number of taints.
 const (
 	maxReason = 300
 	maxLog    = 500
@@ -34,20 +34,20 @@ const (
 	maxTaints = 3
 )
 
-// isToRetry reports whether somebody asked for another attempt that no pass has acted on.
+// isToRetry reports whether a user requested a retry on which no pass has acted yet.
 func (o observation) isToRetry() bool {
 	asked := o.pool.Annotations[v1alpha1.RetryAnnotation]
 	return asked != "" && asked != o.pool.Status.LastHandledRetryAt && asked != o.memory.health.retried
 }
 
-// retryRequested lets updates pass by which somebody asks for another attempt.
+// retryRequested passes updates that change the retry annotation.
 func retryRequested() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetAnnotations()[v1alpha1.RetryAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.RetryAnnotation]
 	}}
 }
 
-// failuresOf are the failures of the runners that this pass gives up.
+// failuresOf returns the failures of the runners that this pass gives up.
 func failuresOf(o observation, failed map[string]poolstatus.Assessment) (list []runners.Failure) {
 	for _, x := range o.runners {
 		if why, ok := failed[x.runner.Name]; ok {
@@ -60,8 +60,8 @@ func failuresOf(o observation, failed map[string]poolstatus.Assessment) (list []
 	return list
 }
 
-// lastFailures are the last failures of the pool's runners, the newest first. A process that has just started goes on with those of the
-// status.
+// lastFailures returns the last failures of the pool's runners, newest first. A process that has just started continues
+// with the list in the status.
 func lastFailures(o observation, fresh []runners.Failure) []v1alpha1.RunnerFailure {
 	known := o.memory.health.failures
 	if known == nil {
@@ -75,7 +75,7 @@ func lastFailures(o observation, fresh []runners.Failure) []v1alpha1.RunnerFailu
 	return list[:min(len(list), v1alpha1.MaxFailures)]
 }
 
-// failureOf is a failure as the status has it: small, and with a time as the API server keeps it.
+// failureOf returns a failure in the form of the status: shortened, and with a time that the API server keeps unchanged.
 func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 	short := v1alpha1.RunnerFailure{
 		Runner: f.Runner, Time: metav1.Time{Time: f.At.Truncate(time.Second)}, Revision: f.Revision, Cause: f.Cause, Reason: wording.Truncate(f.Message, maxReason),
@@ -91,7 +91,8 @@ func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 	return short
 }
 
-// logFailed writes one line for each runner that failed. Another takes its place: if those fail too, the pool's Ready warns.
+// logFailed logs one line per failed runner. Its level is info, because another runner replaces it, and Ready warns if
+// those fail too.
 func logFailed(ctx context.Context, o observation) {
 	for _, f := range o.health.failures {
 		short := failureOf(f)
@@ -102,12 +103,12 @@ func logFailed(ctx context.Context, o observation) {
 		log.FromContext(ctx).Info("Runner failed", about...)
 	}
 	if o.health.retries {
-		log.FromContext(ctx).Info("Trying again, as asked", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
+		log.FromContext(ctx).Info("Retrying because of the annotation", "annotation", v1alpha1.RetryAnnotation, "value", o.memory.health.retried)
 	}
 }
 
-// keptTooLong are the pods of runners that failed which are kept and are to be deleted: all but the last one, and that one, too, when its time is
-// over or the pool keeps none any more.
+// keptTooLong returns the kept pods to delete: all but the last one, and also that one if its time has expired or the pool
+// no longer keeps any.
 func keptTooLong(pool *v1alpha1.RunnerPool, kept []*corev1.Pod, now time.Time) []*corev1.Pod {
 	until := func(pod *corev1.Pod) time.Time { return runners.KeptUntil(pod, now) }
 	kept = slices.SortedFunc(slices.Values(kept), func(a, b *corev1.Pod) int {
@@ -119,7 +120,7 @@ func keptTooLong(pool *v1alpha1.RunnerPool, kept []*corev1.Pod, now time.Time) [
 	return kept
 }
 
-// forgetKept deletes the pod that is kept for a pool that is gone.
+// forgetKept deletes the pod that was kept for a pool that is gone.
 func (r *Reconciler) forgetKept(ctx context.Context, pool types.NamespacedName) error {
 	pods := &corev1.PodList{}
 	if err := r.Client.List(ctx, pods, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// failed is a failure of a runner as its own controller has it.
+// failed returns a failure of a runner as the runner controller records it.
 func (b *bench) failed(name string) runners.Failure {
 	return runners.Failure{
 		Runner: name, Revision: b.pool().Status.Revision, Cause: v1alpha1.CauseCrash, Message: "Error (exit code 1)", Node: "n1",
@@ -35,7 +35,7 @@ func (b *bench) failed(name string) runners.Failure {
 	}
 }
 
-// names are those of the failed runners in the status.
+// names returns the names of the failed runners in the status.
 func (b *bench) names() string {
 	var names []string
 	for _, f := range b.pool().Status.Failures {
@@ -90,7 +90,7 @@ func TestAFailureIsNotLostWithThePassThatFails(t *testing.T) {
 	}
 }
 
-// What a container writes, and what anybody taints a node with, has bounds in the status of a pool.
+// The output of containers and the taints of nodes are shortened in the status of a pool.
 func TestAFailureInTheStatusIsSmall(t *testing.T) {
 	long := strings.Repeat("ü", 1000)
 	f := failureOf(runners.Failure{Runner: "a", Message: long, Exit: &v1alpha1.RunnerExit{Code: 137, Message: long + "the end", Taints: []string{long, long, long, long}}})
@@ -115,7 +115,7 @@ func TestARunnerThatThePoolGivesUpIsAFailureToo(t *testing.T) {
 	}
 }
 
-// The pool may see that a pod crashed before the runner's own controller has recorded it.
+// The pool may see that a pod crashed before the runner controller has recorded it.
 func TestARunnerThatFailedIsNotReplacedBeforeItsFailureIsCounted(t *testing.T) {
 	for name, then := range map[string]func(*bench){
 		"it is counted":     func(b *bench) { b.uncounted = false },
@@ -168,7 +168,7 @@ func TestEachRunnerThatFailedHasALineInTheLog(t *testing.T) {
 	}
 }
 
-// retry asks for another attempt.
+// retry requests a retry with the annotation.
 func (b *bench) retry(value string) {
 	b.t.Helper()
 	p := b.pool()
@@ -197,7 +197,7 @@ func TestAPoolThatIsAskedToTriesAgainAtOnce(t *testing.T) {
 		t.Error("one request is acted on twice")
 	}
 	p := b.pool()
-	p.Status.LastHandledRetryAt = "" // as long as the status isn't written
+	p.Status.LastHandledRetryAt = "" // until the status is written
 	must(t, b.Client.Status().Update(t.Context(), p))
 	b.reconcile()
 	if conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
@@ -241,7 +241,7 @@ func TestAnUpdateThatWasRolledBackIsTriedAgainWhenAsked(t *testing.T) {
 	}
 }
 
-// keep puts a pod on the cluster that is kept, of a runner with a number, and returns its name.
+// keep creates a kept pod of a runner with a number, and returns its name.
 func (b *bench) keep(number int, until time.Duration) string {
 	b.t.Helper()
 	name := fmt.Sprint(podspec.NameStem("linux", "p1"), number)
@@ -252,7 +252,7 @@ func (b *bench) keep(number int, until time.Duration) string {
 	return name
 }
 
-// kept names the pods that are still there.
+// kept returns the names of the pods that still exist.
 func (b *bench) kept() string {
 	b.t.Helper()
 	pods := &corev1.PodList{}
@@ -326,7 +326,8 @@ func TestOnlyAnotherValueOfTheAnnotationWakesThePool(t *testing.T) {
 	}
 }
 
-// Where GitHub counts no runners, nothing else would end a row of runners that never connected: the pool would get no idle runner before a job.
+// If GitHub counts no runners, nothing else would end a series of runners that never connected, and the pool would get no
+// idle runner before a job.
 func TestAnIdleProbeIsWellWhereGitHubCountsNone(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	circuit := scaling.Circuit{Cause: v1alpha1.CauseNeverConnected, Failures: scaling.Tolerated}

@@ -21,54 +21,54 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// healthy is how long a runner has to wait for jobs to count as one in good health, unless its template is being tried.
+// healthy is how long a runner must wait for jobs to count as healthy, unless its template is on trial.
 const healthy = 10 * time.Second
 
-// passing is how long GitHub may fail to register a runner before the pool's status says so.
+// passing is how long GitHub may fail to register a runner before the pool's status reports it.
 const passing = 5 * time.Second
 
-// health is what a pass makes of the runners' states.
+// health is one pass's evaluation of the runners' states.
 type health struct {
-	// failed has the runners that this pass gives up, by name, with their new state.
+	// failed maps the names of the runners that this pass gives up to their new state.
 	failed map[string]poolstatus.Assessment
-	// failures of runners since the last pass, with those that this pass gives up.
+	// failures has the failures since the last pass, including the runners that this pass gives up.
 	failures []runners.Failure
-	// retries is true in the pass that acts on a request for another attempt.
+	// retries is true in the pass that acts on a retry request.
 	retries bool
-	// suspects are runners some of whose registrations are to be looked up.
+	// suspects are groups of runners with registrations that need a check.
 	suspects []poolstatus.Suspects
-	// pods of runners that failed, which were kept for long enough.
+	// pods are the kept pods of failed runners whose time has expired.
 	pods []*corev1.Pod
-	// refresh is true when GitHub is to be asked for newer counts.
+	// refresh is true if GitHub should be asked for newer counts.
 	refresh  bool
 	holds    []scaling.Hold
 	notReady notReady
 	memory   healthMemory
-	// lookAgain is the time after which health may be another; 0 for none.
+	// lookAgain is the delay after which health may change; 0 for none.
 	lookAgain time.Duration
 }
 
-// healthMemory is what one process remembers of the runners' health.
+// healthMemory is what this process remembers about the runners' health.
 type healthMemory struct {
-	// connected has runners that GitHub was seen to count.
+	// connected has the runners that GitHub was seen to count as online.
 	connected map[string]bool
-	// unsettled is when some runner was last on its way out.
+	// unsettled is when a runner was last starting or ending.
 	unsettled time.Time
-	// counts is true once GitHub counted a runner of the pool: not every server does.
+	// counts is true once GitHub counted a runner of the pool. Some servers never count any.
 	counts bool
-	// circuits are of the revisions that runners are made from.
+	// circuits has the circuits of the revisions that new runners may use.
 	circuits map[string]scaling.Circuit
-	// failures are the last ones, the newest first; nil before the first pass.
+	// failures has the last failures, newest first; nil before the first pass.
 	failures []v1alpha1.RunnerFailure
-	// retried is the last value of the annotation by which somebody asked for another attempt.
+	// retried is the last handled value of the retry annotation.
 	retried string
-	// notReady is what last kept a runner from having a pod.
+	// notReady is the reason that last prevented a runner from getting a pod.
 	notReady notReady
-	// refusal is the last time that the API server refused a new Runner, unless one was created since or none is missing.
+	// refusal is the last refusal of a new Runner by the API server. It is reset when a Runner is created or none is missing.
 	refusal refusal
-	// undeleted is the last time that the API server refused to end runners, unless none was to end since.
+	// undeleted is the last refusal by the API server to delete Runners. It is reset when no deletion is refused.
 	undeleted undeleted
-	// interruption is what ends runners through no fault of their template.
+	// interruption describes how external causes end runners.
 	interruption interruption
 }
 
@@ -78,11 +78,11 @@ type refusal struct {
 	causes []catalog.Cause
 }
 
-// createRetry is the time to the next attempt to create a Runner after the API server refused one.
+// createRetry is the delay before the next attempt to create a Runner after the API server refused one.
 const createRetry = 10 * time.Second
 
-// hold limits the pool after a refusal to as many jobs as it has runners, and to one attempt to create another runner per createRetry. It also
-// returns the time until that attempt; 0 when it is due.
+// hold limits the pool after a refusal to as many jobs as it has runners, and to one attempt to create another runner per
+// createRetry. It also returns the time until that attempt; 0 when it is due.
 func (r refusal) hold(live int32, now time.Time) (scaling.Hold, time.Duration) {
 	h := scaling.Hold{Announce: live, Reason: fmt.Sprintf("the API server admits %d Runners", live)}
 	if left := r.at.Add(createRetry).Sub(now); left > 0 {
@@ -103,19 +103,19 @@ func (r refusal) after(o observation, d *decision, err error) refusal {
 	return r
 }
 
-// notReady is why a pool isn't ready although its record and template are good; the zero value for no reason.
+// notReady is why a pool is not ready although its connection and template are valid; the zero value for no reason.
 type notReady struct {
 	causes []catalog.Cause
-	// runner is the name of the runner that shows it; "" if no runner does.
+	// runner is the name of the runner that has the problem; empty if no runner does.
 	runner string
 }
 
-// carry returns n if nothing contradicts it yet: the runner that showed it is being replaced, and its replacement has no pod yet. Otherwise
+// carry returns n while the runner that had the problem is being replaced and its replacement has no pod yet. Otherwise
 // Ready would turn True each time that a runner is given up.
 func (n notReady) carry(list runnerList) notReady {
 	shows := slices.IndexFunc(list, func(x observed) bool { return x.runner.Name == n.runner })
 	if len(n.causes) == 0 || shows >= 0 && list[shows].waits() && !list[shows].isEnding() {
-		return notReady{} // the runner came further
+		return notReady{} // the runner made progress
 	}
 	next := slices.IndexFunc(list, func(x observed) bool {
 		return x.verdict.State == v1alpha1.RunnerPending && !x.isEnding() && !x.hasPod
@@ -129,11 +129,11 @@ func (n notReady) carry(list runnerList) notReady {
 	return n
 }
 
-// denied holds a pool back whose template policies deny.
+// denied holds back a pool whose template is denied by policies.
 var denied = scaling.Hold{Reason: "policies deny the template"}
 
-// checkHealth gives up runners that policies deny by now, doubts those that GitHub may not see, counts failures in a row, and
-// holds the pool back for a quota.
+// checkHealth gives up runners that policies now deny, suspects runners that GitHub may not see, counts consecutive
+// failures, and holds the pool back for a quota.
 func checkHealth(o observation, results runners.Results) health {
 	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), retries: o.isToRetry(), memory: o.memory.health}
 	h.failures = append(slices.Clip(results.Failures), failuresOf(o, h.failed)...)
@@ -149,7 +149,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	c := checkConnections(o, h.memory)
 	h.suspects, h.refresh, h.memory.connected = []poolstatus.Suspects{c.suspects}, c.refresh, c.connected
-	if o.github.Known && h.memory.counts { // those that are busy only by our account
+	if o.github.Known && h.memory.counts { // runners that are busy according to Corral only
 		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
 	left := o.leftBehind()
@@ -180,7 +180,7 @@ func checkHealth(o observation, results runners.Results) health {
 	return h
 }
 
-// or returns the first reason that there is.
+// or returns the first of the two that has a reason.
 func (n notReady) or(other notReady) notReady {
 	if len(n.causes) == 0 {
 		return other
@@ -188,8 +188,8 @@ func (n notReady) or(other notReady) notReady {
 	return n
 }
 
-// evictDenied gives up the runners without a job whose template policies deny by now. None are made of a
-// denied one: see planUpdate.
+// evictDenied gives up runners without a job whose template policies now deny. planUpdate ensures that no new runners use a
+// denied template.
 func evictDenied(list runnerList, denied map[string]string, now time.Time) map[string]poolstatus.Assessment {
 	failed := map[string]poolstatus.Assessment{}
 	for _, x := range list {
@@ -200,7 +200,7 @@ func evictDenied(list runnerList, denied map[string]string, now time.Time) map[s
 	return failed
 }
 
-// connectionCheck is what GitHub's count of online runners says about those that are idle.
+// connectionCheck compares GitHub's count of online runners with the pool's idle runners.
 type connectionCheck struct {
 	suspects  poolstatus.Suspects
 	refresh   bool
@@ -208,8 +208,8 @@ type connectionCheck struct {
 	next      time.Duration
 }
 
-// checkConnections finds runners that GitHub may not see. It counts and doesn't name, and its counts are wrong at times: they
-// raise doubt, and end nothing.
+// checkConnections finds runners that GitHub may not see. GitHub's counts have no names and are sometimes wrong, so they
+// only raise suspicion and never end a runner.
 func checkConnections(o observation, m healthMemory) connectionCheck {
 	if !o.github.Known || o.github.Counted.IsZero() || o.github.State != scaleset.Listening {
 		return connectionCheck{connected: m.connected}
@@ -232,7 +232,7 @@ func checkConnections(o observation, m healthMemory) connectionCheck {
 	return c
 }
 
-// givenUp are the runners that this pass gives up.
+// givenUp returns the runners that this pass gives up.
 func (o observation) givenUp() (list runnerList) {
 	for _, x := range o.runners {
 		if _, ok := o.health.failed[x.runner.Name]; ok {
@@ -242,12 +242,12 @@ func (o observation) givenUp() (list runnerList) {
 	return list
 }
 
-// staying returns the runners in a state that aren't being ended.
+// staying returns the runners in a state that are not being ended.
 func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	var list []poolstatus.Runner
 	set := o.registration.set
 	for _, x := range o.runners {
-		isHere := set == nil || x.runner.Spec.ScaleSetID == set.Status.ID // GitHub's counts are of one set
+		isHere := set == nil || x.runner.Spec.ScaleSetID == set.Status.ID // GitHub's counts are per scale set
 		if isHere && x.verdict.State == state && !x.isEnding() {
 			list = append(list, poolstatus.Runner{Name: x.runner.Name, Since: x.verdict.Since})
 		}
@@ -255,8 +255,8 @@ func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	return list
 }
 
-// leftBehind are runners with a job that are registered with a scale set that the pool had before: GitHub may have forgotten it, and
-// then neither counts them nor tells of the end of their jobs.
+// leftBehind returns the runners with a job in an earlier scale set of the pool. If GitHub has lost that scale set, it
+// neither counts these runners nor reports the end of their jobs.
 func (o observation) leftBehind() []poolstatus.Runner {
 	var list []poolstatus.Runner
 	for _, x := range o.runners {
@@ -267,14 +267,14 @@ func (o observation) leftBehind() []poolstatus.Runner {
 	return list
 }
 
-// isElsewhere reports whether a runner has a job of a scale set that the pool had before. GitHub's counts for the pool's scale set do not contain
-// that job.
+// isElsewhere reports whether a runner has a job of an earlier scale set of the pool. GitHub's counts for the current scale
+// set do not include that job.
 func (o observation) isElsewhere(x observed) bool {
 	set := o.registration.set
 	return set != nil && set.Status.ID != 0 && x.runner.Spec.ScaleSetID != set.Status.ID && x.verdict.State == v1alpha1.RunnerBusy
 }
 
-// elsewhere counts the runners that have jobs of a scale set that the pool had before.
+// elsewhere counts the runners that have jobs of an earlier scale set of the pool.
 func (o observation) elsewhere() int32 {
 	var n int32
 	for _, x := range o.runners {
@@ -285,7 +285,7 @@ func (o observation) elsewhere() int32 {
 	return n
 }
 
-// countFailures opens and closes the circuits of the revisions that runners are made from.
+// countFailures opens and closes the circuits of the revisions that new runners may use.
 func countFailures(o observation, results runners.Results) map[string]scaling.Circuit {
 	circuits := map[string]scaling.Circuit{}
 	for _, revision := range o.sources(o.pool.Status.Update) {
@@ -308,8 +308,8 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 	return circuits
 }
 
-// recalled returns the circuit of a revision as the status records it, if this process has not looked at the pool yet. It is closed if the
-// specification has changed since: that may have been the fix.
+// recalled returns the circuit of a revision from the status, if this process has not reconciled the pool yet. The circuit
+// is closed if the specification has changed since, because that may have been the fix.
 func recalled(o observation, revision string) scaling.Circuit {
 	s := &o.pool.Status
 	if o.memory.health.circuits != nil || s.ObservedGeneration != o.pool.Generation || s.Update != nil {
@@ -318,7 +318,8 @@ func recalled(o observation, revision string) scaling.Circuit {
 	return scaling.Recall(revision, s.Health)
 }
 
-// afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last one that got a job.
+// afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last runner that got a
+// job.
 func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
 	if podspec.NumberOf(podspec.NameStem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.hasNewSuccess(c) {
 		c.Rounds = scaling.Rounds{}
@@ -329,7 +330,7 @@ func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) sc
 	return c
 }
 
-// hasNewSuccess reports whether a runner that was created after the last failed round has a job, or has waited for one long enough.
+// hasNewSuccess reports whether a runner created after the last failed round has a job, or has waited for one long enough.
 func (o observation) hasNewSuccess(c scaling.Circuit) bool {
 	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
@@ -343,42 +344,41 @@ func (o observation) hasSucceeded(c scaling.Circuit, x observed) bool {
 	return x.runner.Spec.Revision == c.Revision && (state == v1alpha1.RunnerBusy || state == v1alpha1.RunnerIdle && o.isWell(c, x))
 }
 
-// succeeded reports whether a runner of the circuit's template got a job since the last
-// failure, or waits for one in good health.
+// succeeded reports whether a runner of the circuit's revision got a job since the last failure, or waits for one in good
+// health.
 func (o observation) succeeded(c scaling.Circuit) bool {
 	return slices.ContainsFunc(o.runners, func(x observed) bool {
 		return o.hasSucceeded(c, x) && c.IsNewer(x.verdict.Since)
 	})
 }
 
-// isWell reports whether a runner that is idle is in good health, as far as what others failed of goes.
+// isWell reports whether an idle runner has passed the point at which other runners failed.
 func (o observation) isWell(c scaling.Circuit, x observed) bool {
 	if c.Cause == v1alpha1.CauseNeverConnected && !o.memory.health.counts {
-		// GitHub counts no runners here. One that does not connect is found by the next listing after its deadline.
+		// GitHub counts no runners here. The next listing after its deadline finds a runner that does not connect.
 		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect()+runners.ListedWithin
 	}
 	if c.Cause == v1alpha1.CauseNeverConnected {
 		return o.memory.health.connected[x.runner.Name]
 	}
 	if u := o.pool.Status.Update; u != nil && u.To == c.Revision {
-		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect() // an update believes no runner sooner
+		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect() // an update does not trust a runner earlier
 	}
 	return o.now.Sub(x.verdict.Since) >= healthy
 }
 
-// isCertain reports whether a failure was one. A runner that ended in peace while nobody
-// listened to GitHub may have had a job.
+// isCertain reports whether a failure is certain. A runner that ended cleanly while no session was open may have had a job.
 func (o observation) isCertain(f runners.Failure) bool {
 	return !f.Clean || o.github.State == scaleset.Listening && f.At.Sub(o.github.Since) >= poolstatus.Settle
 }
 
-// hold is what an open circuit allows, and the time to its next probe.
+// hold returns what an open circuit allows, and the delay until its next probe.
 func (o observation) hold(c scaling.Circuit) (scaling.Hold, time.Duration) {
-	free := len(o.staying(v1alpha1.RunnerIdle)) + len(o.staying(v1alpha1.RunnerPending)) // may get a job yet
+	free := len(o.staying(v1alpha1.RunnerIdle)) + len(o.staying(v1alpha1.RunnerPending)) // these may still get a job
 	return c.Hold(o.runners.count(v1alpha1.RunnerBusy), int32(free), o.probes(c), o.now) //nolint:gosec // far below
 }
 
-// probes counts the runners whose success or failure will be news to the circuit.
+// probes counts the runners whose success or failure the circuit still awaits.
 func (o observation) probes(c scaling.Circuit) int32 {
 	var n int32
 	for _, x := range o.runners {
@@ -390,12 +390,13 @@ func (o observation) probes(c scaling.Circuit) int32 {
 	return n
 }
 
-// checkQuota takes in no more than a ResourceQuota admits, as long as a runner waits for it.
+// checkQuota limits the pool to the runners that a ResourceQuota admits while a runner waits for it.
 func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	return checkWaiting(list, sources, v1alpha1.CauseQuota, v1alpha1.QuotaExceededReason, "the namespace's quota admits %d of its runners")
 }
 
-// checkWaiting takes in no more than what something admits, as long as a runner of one of the sources waits for it.
+// checkWaiting limits the pool to the runners that some resource admits while a runner of one of the revisions waits for
+// it.
 func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause, reason, admits string) ([]scaling.Hold, notReady) {
 	admitted := list.live()
 	var waiting *v1alpha1.Runner
@@ -412,7 +413,7 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 		shownBy(waiting, reason)
 }
 
-// shownBy is what a runner shows: the causes that it has, if they have a reason.
+// shownBy returns the causes in a runner's status, if they have the given reason.
 func shownBy(r *v1alpha1.Runner, reason string) notReady {
 	causes := kube.CausesAt(r, v1alpha1.ReadyCondition)
 	if len(causes) == 0 || catalog.Of(causes[0].Code).Reason != reason {
@@ -421,7 +422,7 @@ func shownBy(r *v1alpha1.Runner, reason string) notReady {
 	return notReady{append(causes, catalog.OfRunner.With(r.Name)), r.Name}
 }
 
-// checkRegistration returns why GitHub registers no runners, or the time after which the status says so.
+// checkRegistration returns why GitHub registers no runners, or the delay after which the status reports it.
 func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration) {
 	var wait time.Duration
 	for _, x := range list {
@@ -435,7 +436,7 @@ func checkRegistration(list runnerList, now time.Time) (notReady, time.Duration)
 		reason := conditions.GetReason(x.runner, v1alpha1.ReadyCondition)
 		switch reason {
 		case v1alpha1.ProgressingReason:
-			continue // that passes
+			continue // temporary
 		case v1alpha1.ProgressingWithRetryReason:
 			reason = v1alpha1.GitHubUnavailableReason
 		}

@@ -19,13 +19,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// runnersHeld is the reason of the event about Runners that have ended and that other controllers keep.
+// runnersHeld is the event reason for ended Runners that other controllers keep.
 const runnersHeld = "RunnersHeld"
 
-// heldAfter is how long other controllers may keep Runners before an event says so, and heldAgain the time to the next such event.
+// heldAfter is how long other controllers may keep Runners before an event reports it, and heldAgain the interval between
+// such events.
 const heldAfter, heldAgain = 30 * time.Second, time.Hour
 
-// holding records since when other controllers keep Runners that have ended, and when an event last said so.
+// holding records since when other controllers have kept ended Runners, and when an event last reported it.
 type holding struct{ since, reported time.Time }
 
 // reportHeld emits an event if other controllers have kept Runners for some time.
@@ -43,7 +44,7 @@ func (r *Reconciler) reportHeld(o observation, held []*v1alpha1.Runner) holding 
 	return h
 }
 
-// describeHeld names the finalizers and how many Runners each keeps.
+// describeHeld returns the finalizers and how many Runners each keeps.
 func describeHeld(held []*v1alpha1.Runner) string {
 	counts := map[string]int{}
 	for _, x := range held {
@@ -58,13 +59,14 @@ func describeHeld(held []*v1alpha1.Runner) string {
 	return strings.Join(parts, ", ") + "; they have ended and do not count; the controller that added the finalizer must remove it"
 }
 
-// undeleted records when and why the API server refused to end runners that a pool does not need; the zero value for never.
+// undeleted records when and why the API server refused to delete Runners that a pool does not need; the zero value for
+// never.
 type undeleted struct {
 	at  time.Time
 	err error
 }
 
-// after returns what to remember after a pass. err is the error of the pass.
+// after returns the value to remember after a pass. err is the error of the pass.
 func (u undeleted) after(o observation, err error) undeleted {
 	switch {
 	case kube.ReasonOf(err, "") != v1alpha1.DeletionRefusedReason:
@@ -75,7 +77,7 @@ func (u undeleted) after(o observation, err error) undeleted {
 	return undeleted{o.now, err}
 }
 
-// refusedEnd returns why Runners that have ended are still there although Corral wants to delete them.
+// refusedEnd returns the reason if the API server refuses to delete Runners that have ended.
 func refusedEnd(list runnerList) notReady {
 	for _, x := range list {
 		if ready := conditions.Get(x.runner, v1alpha1.ReadyCondition); !x.isEnding() && ready != nil && ready.Reason == v1alpha1.DeletionRefusedReason {

@@ -35,7 +35,7 @@ func TestDescribeHeld(t *testing.T) {
 	}
 }
 
-// An event comes after half a minute, and then once an hour.
+// An event is emitted after half a minute, and then once an hour.
 func TestReportHeld(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{Reporter: kube.Reporter{Events: recorder}}
@@ -57,7 +57,7 @@ func TestReportHeld(t *testing.T) {
 	}
 }
 
-// The more names are taken, the more numbers are left out.
+// The more names are taken, the more numbers are skipped.
 func TestAvoid(t *testing.T) {
 	e := &expectations{last: 3}
 	taken := make([]runners.Failure, 5)
@@ -76,7 +76,8 @@ func TestAvoid(t *testing.T) {
 	}
 }
 
-// The API server refuses to delete runners without a job. Nothing says that they ended, and they are not tried in each pass.
+// The API server refuses to delete runners without a job. No event reports that they ended, and the deletion is not retried
+// in each pass.
 func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -106,7 +107,7 @@ func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 	}
 }
 
-// Another controller keeps the RunnerScaleSet of a former pool of the name by a finalizer of its own.
+// Another controller's finalizer keeps the RunnerScaleSet of an earlier pool with the name.
 func TestAFormerScaleSetThatAnotherFinalizerKeeps(t *testing.T) {
 	b := newBench(t)
 	b.start()

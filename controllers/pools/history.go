@@ -22,33 +22,34 @@ import (
 )
 
 const (
-	// historyInterval is the least time between two writes of a pool's history.
+	// historyInterval is the minimum time between two writes of a pool's history.
 	historyInterval = time.Minute
-	// historyTimeout bounds such a write: scaling must not wait for it.
+	// historyTimeout limits such a write, because scaling must not wait for it.
 	historyTimeout = 5 * time.Second
-	// historyNotKept is the reason of the event about a ConfigMap in the way.
+	// historyNotKept is the event reason if a foreign ConfigMap has the history's name.
 	historyNotKept = "HistoryNotKept"
 )
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
 
-// history is what was decided on a pool, and what of it is written down. It is for the one
-// worker that has the pool. If it is lost, only the past is.
+// history is the list of decisions about a pool, and how much of it is stored. Only the worker that has the pool uses it.
+// Nothing but the record of past decisions is lost with it.
 type history struct {
 	entries explain.History
 	begun   bool
-	last    *v1alpha1.Decision        // entered last, or in the status when the process met the pool
-	verdict *v1alpha1.TemplateVerdict // alike
+	last    *v1alpha1.Decision        // added last, or from the status when this process first saw the pool
+	verdict *v1alpha1.TemplateVerdict // added last, or from the status when this process first saw the pool
 
 	unwritten bool
-	loaded    bool      // what was written before the process began is among the entries
-	version   string    // resourceVersion of the ConfigMap; "" if it isn't known or there is none
-	next      time.Time // when it may be written again
-	trouble   string    // logged last
+	loaded    bool      // the entries include those stored before this process began
+	version   string    // resourceVersion of the ConfigMap; empty if unknown or if there is none
+	next      time.Time // earliest time of the next write
+	trouble   string    // last logged error
 }
 
-// note enters a decision into the pool's history if it is news, or the template's verdict is. Before is the status as it was when the
-// pass began: what it says is known. The decision is nil in a pass that came to none; a template may be judged in it nevertheless.
+// note adds a decision to the pool's history if the decision or the verdict on the template is new. before is the status at
+// the beginning of the pass, which is already known. d is nil in a pass without a decision; the template may still have
+// been judged in it.
 func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) {
 	if !h.begun {
 		h.begun, h.last, h.verdict = true, before.Decision, before.Policy
@@ -71,8 +72,8 @@ func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d
 	h.last, h.verdict, h.unwritten = d, after.Policy, true
 }
 
-// recordHistory notes what a pass decided, and writes the history down, at most once a minute. Nothing depends on it, so a
-// failure is only logged. It returns the time to the next write; 0 for none.
+// recordHistory adds the result of a pass and stores the history, at most once a minute. Nothing depends on it, so an error
+// is only logged. It returns the delay until the next write; 0 for none.
 func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) time.Duration {
 	now := r.Now()
 	h.note(now, pool.Status, after, d)
@@ -92,13 +93,12 @@ func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPoo
 	}
 	if h.trouble != err.Error() {
 		h.trouble = err.Error()
-		log.FromContext(ctx).Error(err, "The decision history is not written")
+		log.FromContext(ctx).Error(err, "Writing the decision history")
 	}
 	return historyInterval
 }
 
-// writeHistory writes the ConfigMap as a whole, if it is the pool's own and nobody else has
-// changed it since it was read or written.
+// writeHistory replaces the whole ConfigMap, if it belongs to the pool and has not changed since it was read or written.
 func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history) error {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: explain.HistoryName(pool.Name)}}
 	if h.version == "" {
@@ -108,15 +108,14 @@ func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.RunnerPool
 	}
 	err := r.putHistory(ctx, pool, h, config)
 	if err != nil {
-		h.version = "" // look first, next time
+		h.version = "" // read it first, next time
 		return err
 	}
 	h.version = config.ResourceVersion
 	return nil
 }
 
-// readHistory reads what is there under the history's name. What was written before the
-// process began is appended to what it has to tell.
+// readHistory reads the ConfigMap with the history's name. It appends the entries stored before this process began.
 func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
 	switch {
@@ -131,15 +130,15 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if !h.loaded {
 		h.loaded = true
 		if err := h.entries.Load(config.Data[explain.HistoryKey]); err != nil {
-			log.FromContext(ctx).Error(err, "The decision history begins anew")
+			log.FromContext(ctx).Error(err, "The stored decision history can't be read; starting a new one")
 		}
 	}
 	h.version = config.ResourceVersion
 	return nil
 }
 
-// nameTaken reports, once, a ConfigMap that has the history's name and isn't the pool's. One of a
-// former pool of this name is about to go.
+// nameTaken reports, once, a ConfigMap that has the history's name but does not belong to the pool. A ConfigMap of an
+// earlier pool with this name will soon be deleted.
 func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)
 	owner := metav1.GetControllerOf(config)
@@ -150,7 +149,7 @@ func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *co
 	return err
 }
 
-// putHistory creates the ConfigMap, or changes the version of it that is known.
+// putHistory creates the ConfigMap, or updates its known version.
 func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	config.Data = map[string]string{explain.HistoryKey: h.entries.String()}
 	config.Labels, config.Annotations = pool.Spec.LabelsOfObjects(), pool.Spec.AnnotationsOfObjects()
@@ -158,7 +157,7 @@ func (r *Reconciler) putHistory(ctx context.Context, pool *v1alpha1.RunnerPool, 
 		config.Labels = with(config.Labels, v1alpha1.PoolLabel, pool.Name)
 	}
 	if err := controllerutil.SetControllerReference(pool, config, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the history: %w", err)
+		return fmt.Errorf("setting the owner of the history: %w", err)
 	}
 	return kube.PutConfigMap(ctx, r.Client, config, h.version)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 )
 
-// scribe is a bench that counts what its pool's history costs.
+// scribe is a bench that counts the requests for its pool's history.
 type scribe struct {
 	*bench
 	reads, writes int
@@ -67,14 +67,14 @@ func isHistory(obj client.Object) bool {
 	return ok
 }
 
-// after lets time pass and jobs come or go.
+// after advances the clock and changes the number of jobs.
 func (s *scribe) after(d time.Duration, jobs int) {
 	s.t.Helper()
 	s.now, s.snapshot.Assigned = s.now.Add(d), jobs
 	s.reconcile()
 }
 
-// costs checks what the history cost since the last look.
+// costs checks the requests for the history since the previous call.
 func (s *scribe) costs(reads, writes int) {
 	s.t.Helper()
 	if s.reads != reads || s.writes != writes {
@@ -91,7 +91,7 @@ func (s *scribe) config() *corev1.ConfigMap {
 	return c
 }
 
-// tells checks the entries, in a line each: desired before and after, and jobs.
+// tells compares the entries, one per line: desired before and after, and jobs.
 func (s *scribe) tells(want ...string) {
 	s.t.Helper()
 	entries, err := explain.ParseHistory(s.config().Data[explain.HistoryKey])
@@ -109,7 +109,7 @@ func (s *scribe) tells(want ...string) {
 	}
 }
 
-// count counts the events of a reason since the last call.
+// count returns the number of events with a reason since the previous call.
 func (s *scribe) count(reason string) int {
 	n, recorded := 0, s.Events.(*events.FakeRecorder).Events
 	for len(recorded) > 0 {

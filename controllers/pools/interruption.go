@@ -19,30 +19,33 @@ import (
 )
 
 const (
-	// interruptedFor is how long after the last end by a node or an outsider a pool may report that they end its runners.
+	// interruptedFor is how long after the last end by a node or another actor a pool may report that they end its runners.
 	interruptedFor = 10 * time.Minute
-	// interruptedLeast is how long a pool reports it at least, so that the condition doesn't change with each runner of a pool whose nodes differ.
+	// interruptedLeast is the minimum time for which a pool reports it, so that the condition does not change with each runner
+	// if only some nodes fail.
 	interruptedLeast = time.Minute
-	// maxRow bounds how many of the runners are remembered.
+	// maxRow limits how many of the runners are remembered.
 	maxRow = 20
 )
 
-// interruption is what ends a pool's runners one after the other that is not the fault of their template; the zero value for nothing.
+// interruption records that external causes, rather than the template, end a pool's runners one after the other; the zero
+// value for nothing.
 type interruption struct {
-	// row has the last runners that nodes or others ended; the newest last.
+	// row has the last runners that nodes or other actors ended, newest last.
 	row []runners.Failure
-	// reason of the condition Healthy; "" while nothing is reported. nodes are those that ended runners, and lastMessage is about the last end.
+	// reason is the reason of the condition Healthy; empty while nothing is reported. nodes are the nodes that ended runners,
+	// and lastMessage describes the last end.
 	reason      string
 	nodes       []string
 	lastMessage string
-	// well is when the last runner that did well began to, and last when the last of the row ended.
+	// well is when the last healthy runner began to be healthy, and last is when the last runner of row ended.
 	well, last time.Time
-	// isNew is true in the pass that reports it first.
+	// isNew is true in the first pass that reports the interruption.
 	isNew bool
 }
 
-// after returns what is known after another pass, with the failures since the last one. Only runners that began after the last one that did well
-// began to are reported.
+// after returns the state after another pass, with the failures since the previous one. It only reports runners created
+// after the last healthy runner began to be healthy.
 func (i interruption) after(o observation, results runners.Results, failures []runners.Failure) interruption {
 	next := i.recalled(o)
 	next.well = i.wellSince(o, results)
@@ -68,7 +71,8 @@ func (i interruption) after(o observation, results runners.Results, failures []r
 	return next
 }
 
-// recalled returns it without what is about one pass. A process that has just begun goes on with what the pool's status records.
+// recalled returns the state without values of the previous pass. A process that has just started continues with the pool's
+// status.
 func (i interruption) recalled(o observation) interruption {
 	i.isNew = false
 	if h := o.pool.Status.Health; o.memory.health.failures == nil && h != nil && h.Interruption != nil {
@@ -78,7 +82,7 @@ func (i interruption) recalled(o observation) interruption {
 	return i
 }
 
-// status returns what another process needs to go on with it; nil if nothing is reported.
+// status returns the state that another process needs to continue; nil if nothing is reported.
 func (i interruption) status() *v1alpha1.Interruption {
 	if i.reason == "" {
 		return nil
@@ -86,7 +90,8 @@ func (i interruption) status() *v1alpha1.Interruption {
 	return &v1alpha1.Interruption{Reason: i.reason, Nodes: i.nodes, Message: i.lastMessage, Last: metav1.Time{Time: i.last.Truncate(time.Second)}}
 }
 
-// endedBy returns the reason that a row of runners ended by nodes or others is reported for, by the last one, and the nodes that ended some.
+// endedBy returns the reason to report for a row of runners, decided by the last one, and the nodes that ended some of
+// them.
 func endedBy(row []runners.Failure) (reason string, nodes []string) {
 	if row[len(row)-1].Cause != v1alpha1.CauseNode {
 		return v1alpha1.PodsDeletedReason, nil
@@ -100,7 +105,7 @@ func endedBy(row []runners.Failure) (reason string, nodes []string) {
 	return v1alpha1.NodesFailingReason, slices.Sorted(maps.Keys(names))
 }
 
-// cause returns who ends the runners.
+// cause returns the cause that ends the runners.
 func (i interruption) cause() catalog.Cause {
 	if i.reason == v1alpha1.PodsDeletedReason {
 		return catalog.PodsDeletedByOthers.With()
@@ -108,7 +113,7 @@ func (i interruption) cause() catalog.Cause {
 	return catalog.NodesEndRunners.With(wording.List(i.nodes, maxNamed))
 }
 
-// causes are the cause and the last end, if this process saw that.
+// causes returns the cause and, if known, the last end.
 func (i interruption) causes() []catalog.Cause {
 	all := []catalog.Cause{i.cause()}
 	if i.lastMessage != "" {
@@ -117,7 +122,7 @@ func (i interruption) causes() []catalog.Cause {
 	return all
 }
 
-// wellSince is when the last runner of the pool began to do well; zero if none is known to.
+// wellSince returns when the pool's last healthy runner began to be healthy; zero if none is known.
 func (i interruption) wellSince(o observation, results runners.Results) time.Time {
 	began := []time.Time{i.well}
 	for _, w := range results.Worked {

@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/controllers/runners"
 )
 
-// interrupt ends runners on some nodes, one each.
+// interrupt ends one runner on each of the nodes.
 func (b *bench) interrupt(cause v1alpha1.RunnerCause, reason string, nodes ...string) {
 	b.t.Helper()
 	for _, node := range nodes {
@@ -27,7 +27,7 @@ func (b *bench) interrupt(cause v1alpha1.RunnerCause, reason string, nodes ...st
 	b.reconcile()
 }
 
-// health is the reason of the pool's condition Healthy.
+// health returns the reason of the pool's condition Healthy.
 func (b *bench) health() string {
 	b.t.Helper()
 	return conditions.GetReason(b.pool(), v1alpha1.HealthyCondition)
@@ -71,7 +71,7 @@ func TestOthersWhoDeletePodsAreReported(t *testing.T) {
 	}
 }
 
-// Secrets that former runners left behind are no pods that others delete.
+// A name taken by an earlier runner's Secret does not count as a pod deleted by another actor.
 func TestNamesThatAreTakenAreNoInterruption(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -84,7 +84,7 @@ func TestNamesThatAreTakenAreNoInterruption(t *testing.T) {
 	}
 }
 
-// A runner that does well ends the row; the condition stays for a minute, so that it does not change with each runner.
+// A healthy runner ends the interruption. The condition stays for a minute, so that it does not change with each runner.
 func TestARunnerThatDoesWellEndsAnInterruption(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -106,7 +106,7 @@ func TestARunnerThatDoesWellEndsAnInterruption(t *testing.T) {
 	}
 }
 
-// A node that is drained ends many idle runners at once. They did well before, so they are no row.
+// Draining a node ends many idle runners at once. They were healthy before, so this is no interruption.
 func TestRunnersThatDidWellBeforeAreNoInterruption(t *testing.T) {
 	b := newBench(t)
 	b.warm(3)
@@ -139,7 +139,7 @@ func TestAnInterruptionIsForgotten(t *testing.T) {
 	}
 }
 
-// Real crashes among ends by nodes still open the circuit after three.
+// Three real crashes open the circuit even if nodes end other runners in between.
 func TestCrashesAmongInterruptionsOpenTheCircuit(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -153,7 +153,7 @@ func TestCrashesAmongInterruptionsOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// Ends by nodes and others roll no update back.
+// Ends by nodes and other actors do not roll back an update.
 func TestInterruptionsRollNoUpdateBack(t *testing.T) {
 	b := newBench(t)
 	b.start()

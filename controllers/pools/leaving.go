@@ -24,14 +24,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// deletedEvent is the reason of the event about a pool that is gone while runners of it are not.
+// deletedEvent is the event reason for a deleted pool that still has runners.
 const deletedEvent = "Deleted"
 
-// leaving are the runners of a pool that is being deleted, or is gone.
+// leaving describes the runners of a pool that is being deleted, or is gone.
 type leaving struct {
-	uid     types.UID // of the pool
-	working []string  // names of those with a job
-	ending  int       // others
+	uid     types.UID // UID of the pool
+	working []string  // names of the runners with a job
+	ending  int       // number of other runners
 	counts  v1alpha1.RunnerCounts
 }
 
@@ -41,7 +41,7 @@ func (l leaving) text(deleted time.Time) string {
 	return wording.Leaving(deleted, len(l.working), l.ending)
 }
 
-// leavingOf looks which runners a pool leaves.
+// leavingOf lists the remaining runners of a pool.
 func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l leaving, err error) {
 	list := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -65,7 +65,8 @@ func (r *Reconciler) leavingOf(ctx context.Context, key types.NamespacedName) (l
 	return l, nil
 }
 
-// leave says of a pool that is deleted in the foreground, and so stays until its runners have ended, how many there are.
+// leave reports how many runners remain for a pool that is deleted in the foreground, which therefore stays until its
+// runners have ended.
 func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1alpha1.RunnerPool) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(pool)
 	l, err := r.leavingOf(ctx, key)
@@ -78,7 +79,7 @@ func (r *Reconciler) leave(ctx context.Context, attempt *kube.Attempt, pool *v1a
 	return attempt.Finish(ctx, kube.Done{}, err)
 }
 
-// project leaves in the status what is true of a pool that takes no jobs and starts no runners any more.
+// project reduces the status to what still applies to a pool that takes no jobs and starts no runners any more.
 func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 	for _, c := range slices.Clone(pool.Status.Conditions) {
 		if !slices.Contains([]string{v1alpha1.ReadyCondition, v1alpha1.ReconcilingCondition, v1alpha1.StalledCondition}, c.Type) {
@@ -95,8 +96,8 @@ func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 	}
 }
 
-// forget drops what is remembered of a pool that is gone. Its runners with a job go on, and count where
-// pools share a ceiling; each that ends leads here again. What is left is told once, by who saw the pool.
+// forget drops the state of a pool that is gone. Its runners with a job continue, and count where pools share a ceiling.
+// Each runner that ends triggers another call. Only the process that knew the pool reports the remaining runners, once.
 func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	wasKnown := r.memory.drop(key)
 	r.Results.SinceLastPass(key)

@@ -15,69 +15,70 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// askAfter is how long the cache may take to show a runner that was created, before the API server is asked whether it is there.
+// askAfter is how long the cache may take to show a created runner before the API server is asked whether it exists.
 const askAfter = 10 * time.Second
 
-// memory holds what this process remembers of its pools.
+// memory holds the state that this process has for its pools.
 type memory struct {
 	mu    sync.Mutex
 	pools map[types.NamespacedName]poolMemory
 }
 
-// poolMemory is what one process remembers of one pool between passes. A pass reads it once and commits it once; its
-// maps are replaced, not changed.
+// poolMemory is the state of one pool between passes. A pass reads it once and commits it once; its maps are replaced, not
+// changed.
 //
-// All of it is lost with the process, and rebuilt: runners that the cache does not show yet are created again under the same
-// names, which the API server refuses; the template is tried again; policies are read without the cache; failures are counted on from
-// the condition Healthy, and other canaries are tried; warm capacity and behavior begin anew at the last decision in status.
+// All of it is lost with the process and then rebuilt. Runners that the cache does not show yet are created again under the
+// same names, which the API server refuses. The template is tried again, and policies are read without the cache. Counting
+// failures continues from the condition Healthy, and canaries start over. Warm capacity and behavior start from the last
+// decision in the status.
 type poolMemory struct {
 	expectations *expectations
 	history      *history
-	// template is the revision that was accepted last, and the digest of its template.
+	// template identifies the last accepted revision, and the digest of its template.
 	template string
-	// hiddenRevisions are names that revisions can't have, as the cache doesn't show who has them.
+	// hiddenRevisions are revision names that are taken by objects which the cache does not show.
 	hiddenRevisions []string
-	// limits are those that were decided last; nil before the first decision of this process.
+	// limits are the last decided limits; nil before the first decision of this process.
 	limits *v1alpha1.DecidedLimits
-	// loadingSince is since when policies are loaded that may bind the pool; zero if they are there.
+	// loadingSince is since when policies that may bind the pool have been loading; zero if all are loaded.
 	loadingSince time.Time
 	// policiesRead is true once policies were read without the cache, which may not show them yet.
 	policiesRead bool
 	health       healthMemory
-	// trial has the runners that a new template is tried with.
+	// trial has the runners with which a new template is tried.
 	trial trial
-	// phase is the update's phase that the last event was about.
+	// phase is the update phase of the last event.
 	phase string
-	// lastJob is when the pool had a job last.
+	// lastJob is when the pool last had a job.
 	lastJob time.Time
-	// budgets is what is amiss with those of others.
+	// budgets are the foreign disruption budgets that select the pool's pods.
 	budgets string
 	pacing  pacing
 	trouble trouble
 	held    holding
 }
 
-// pacing is what behavior looks back at.
+// pacing is the state of the pool's scaling behavior.
 type pacing struct {
 	isOn bool
-	// history of the numbers that were wanted, and desired is the number that behavior gave last.
+	// history has the numbers that were wanted, and desired is the last number that behavior allowed.
 	history demand.History
 	desired int32
 }
 
-// of returns the memory of a pool, which is for the one worker that has the pool.
+// of returns the memory of a pool, for the one worker that has the pool.
 func (m *memory) of(pool types.NamespacedName) poolMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, ok := m.pools[pool]
-	if !ok { // known from now on: runners may be gone before the first pass commits
+	if !ok { // known from now on, because runners may be deleted before the first pass commits
 		known = poolMemory{expectations: &expectations{created: map[string]*v1alpha1.Runner{}}, history: &history{}}
 		m.put(pool, known)
 	}
 	return known
 }
 
-// put is for who holds the lock.
+// put replaces the memory of a pool. The caller holds the lock.
 func (m *memory) put(pool types.NamespacedName, now poolMemory) {
 	if m.pools == nil {
 		m.pools = map[types.NamespacedName]poolMemory{}
@@ -85,7 +86,7 @@ func (m *memory) put(pool types.NamespacedName, now poolMemory) {
 	m.pools[pool] = now
 }
 
-// gone no longer expects a runner to show.
+// gone stops expecting a runner that was deleted.
 func (m *memory) gone(pool types.NamespacedName, runner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,13 +111,13 @@ func (m *memory) drop(pool types.NamespacedName) bool {
 	return known
 }
 
-// expectations are the runners that this process created and the cache may not show yet. A pass on a stale cache would create them again. Time
-// alone ends none: only the cache and the API server know.
+// expectations has the runners that this process created and the cache may not show yet. Without it, a pass on a stale
+// cache would create them again. An expectation never expires: only the cache or the API server ends it.
 type expectations struct {
 	mu      sync.Mutex
 	created map[string]*v1alpha1.Runner
 	asked   time.Time // when the API server was last asked
-	// last is the highest number given to a runner, and leap how many are left out at the next name that is taken.
+	// last is the highest number given to a runner, and leap is how many numbers are skipped when the next name is taken.
 	last, leap int64
 }
 
@@ -127,15 +128,15 @@ func (e *expectations) expect(r *v1alpha1.Runner) {
 	e.created[r.Name] = r
 }
 
-// forget no longer expects a runner: it was not created, or is gone.
+// forget stops expecting a runner that was not created, or is gone.
 func (e *expectations) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.created, name)
 }
 
-// missing returns the expected runners that are not among those shown, and forgets the others. Overdue is true if the API server should be asked
-// about them. Numbers of those shown, whose names begin with the stem, are not given again.
+// missing returns the expected runners that shown does not contain, and forgets the others. overdue is true if the API
+// server should be asked about them. The numbers of shown runners, whose names begin with stem, are not used again.
 func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.Time) (missing []*v1alpha1.Runner, overdue bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,8 +151,8 @@ func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.T
 	return missing, overdue
 }
 
-// confirm takes in what the API server has of the missing runners: those that it has stay expected, the others are gone. It returns how many there
-// are.
+// confirm updates the expectations with the API server's answer about the missing runners: those in there stay expected,
+// and the others are dropped. It returns how many exist.
 func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1alpha1.Runner, now time.Time) (confirmed int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -167,17 +168,18 @@ func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1a
 	return confirmed
 }
 
-// skip has the number of a pod not be given again that is there without its runner.
+// skip ensures that the number of a pod without a Runner is not used again.
 func (e *expectations) skip(stem, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last = max(e.last, podspec.NumberOf(stem, name))
 }
 
-// maxLeap bounds how many numbers are left out at once.
+// maxLeap limits how many numbers are skipped at once.
 const maxLeap = 1 << 16
 
-// avoid leaves numbers out, twice as many at each name that turned out to be taken: former runners may have left thousands of Secrets behind.
+// avoid skips numbers, twice as many for each name that was taken, because earlier runners may have left thousands of
+// Secrets behind.
 func (e *expectations) avoid(failures []runners.Failure) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// What the pool declares for its objects is on them, and nothing of its own metadata: Argo CD would take them for its own.
+// The pool's objects have the metadata that it declares for them, and none of its own metadata, which would make Argo CD
+// adopt them.
 func TestObjectsOfAPoolHaveItsMetadata(t *testing.T) {
 	b := newBench(t)
 	const argo, owner = "app.kubernetes.io/instance", "example.com/owner"

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/meter"
 )
 
-// Every series is bounded by the number of pools and their sources of demand, whatever the number of jobs.
+// The number of series depends on the number of pools and their demand sources, never on the number of jobs.
 var (
 	runnersGauge  = gauge("corral_pool_runners", "Runners of a pool by state.", "state")
 	jobsGauge     = gauge("corral_pool_jobs", "Jobs assigned to a pool and not finished.")
@@ -43,7 +43,7 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, suspendGauge, healthyGauge, failuresTotal, createdTotal, leftGauge}
 }
 
-// causeWithJob is told in metrics of a runner that failed with a job.
+// causeWithJob is the metric label for a runner that failed with a job.
 const causeWithJob = "WithJob"
 
 // countFailed counts the runners that failed since the last pass, and those that this pass gives up.
@@ -53,7 +53,7 @@ func countFailed(o observation) {
 	}
 }
 
-// measure sets a pool's gauges. No bound is told as infinite.
+// measure sets a pool's gauges. An unbounded max is reported as infinity.
 func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	key, s := client.ObjectKeyFromObject(pool), &pool.Status
 	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
@@ -102,7 +102,7 @@ func oneIf(holds bool) int32 {
 	return 0
 }
 
-// setLeft tells how many runners there are of a pool that was deleted.
+// setLeft sets the number of runners that remain of a deleted pool.
 func setLeft(key types.NamespacedName, runners int) {
 	leftGauge.WithLabelValues(key.Namespace, key.Name).Set(float64(runners))
 }

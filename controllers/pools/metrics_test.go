@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/controllers/runners"
 )
 
-// Each metric is measured of a pool that has everything, and none is left of one that is gone.
+// A pool that uses every feature has a series of each metric, and a deleted pool has none.
 func TestMetricsComeAndGoWithTheirPool(t *testing.T) {
 	key := types.NamespacedName{Namespace: "ci", Name: "measured"}
 	series := func() []int {

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// observation is what one pass knows of its pool when it decides.
+// observation is everything that one pass knows about its pool when it decides.
 type observation struct {
 	pool *v1alpha1.RunnerPool // as read
 	now  time.Time
@@ -41,21 +41,21 @@ type observation struct {
 	cache        poolCache
 	demand       poolDemand
 	scale        currentScale
-	// memory is what the next pass is to remember, as far as it is known by now.
+	// memory is the state for the next pass, as determined so far.
 	memory poolMemory
 }
 
 func (o observation) key() types.NamespacedName { return client.ObjectKeyFromObject(o.pool) }
 
-// observe gathers all that a decision needs. On its way it brings about what runners need: the ControllerRevision of the
-// template and the record of the scale set. With an error the observation is as far as it came.
+// observe gathers all facts that a decision needs. On the way it stores what runners require: the ControllerRevision of the
+// template and the record of the scale set. On an error it returns what it has gathered so far.
 func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, memory poolMemory) (o observation, err error) {
 	o = observation{pool: pool, now: r.Now(), memory: memory}
 	o.template = templateState{revision: pool.Status.Revision, verdict: pool.Status.Policy}
 	if o.denied, err = r.authorize(ctx, pool); err != nil {
 		return o, err
 	}
-	isNew := o.lastLimits() == nil && !memory.policiesRead // a pool may be seen before the policy that was made before it
+	isNew := o.lastLimits() == nil && !memory.policiesRead // the cache may show a pool before an older policy
 	o.memory.policiesRead = o.memory.policiesRead || isNew
 	if o.policies, err = r.resolvePolicies(ctx, isNew, pool, o.denied); err != nil {
 		return o, err
@@ -79,14 +79,14 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	o.scale = scaleNow(o)
 	o.memory.lastJob = o.scale.lastJob
 	former := memory.trial
-	if o.health.retries { // what did well before proves nothing of another attempt
+	if o.health.retries { // earlier successes prove nothing about a retry
 		former = trial{}
 	}
 	o.memory.trial = former.after(o.template.revision, o.runners)
 	return o, nil
 }
 
-// observeRunners gathers what a pool with runners of its own has beyond one that only observes.
+// observeRunners adds what only a pool with its own runners has.
 func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ observation, err error) {
 	o.template, err = r.storeTemplate(ctx, o.pool, o.policies, o.memory)
 	if o.memory.hiddenRevisions = o.template.hidden; err != nil {
@@ -96,8 +96,8 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.registration, err = r.record(ctx, o.pool, o.denied); err != nil {
 		return o, err
 	}
-	// GitHub's snapshot is taken first: a runner created after it is then surely seen, and one whose job it completed
-	// is judged by it.
+	// The snapshot of GitHub is taken first. Then a runner created after it is certainly visible, and a runner whose job
+	// GitHub reported as completed is judged by that report.
 	o.now = r.Now()
 	o.github, _ = r.Sessions.Snapshot(o.key())
 	there, err := r.list(ctx, o)
@@ -111,7 +111,7 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.cache, err = r.readCache(ctx, o); err != nil {
 		return o, err
 	}
-	results := r.Results.SinceLastPass(o.key()) // last: what is taken here is told in this pass, or by nobody
+	results := r.Results.SinceLastPass(o.key()) // last: results taken here are reported in this pass or never
 	o.cache.missed(results.Missed)
 	o.memory.expectations.avoid(results.Failures)
 	o.health = checkHealth(o, results)
@@ -120,11 +120,11 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	return o, nil
 }
 
-// observed is one runner and the state it is in.
+// observed is one runner with its state.
 type observed struct {
 	runner  *v1alpha1.Runner
 	verdict poolstatus.Assessment
-	// node that its pod is on; "" for none.
+	// node is the node of its pod; empty if there is none.
 	node   string
 	hasPod bool
 	retirement
@@ -141,7 +141,7 @@ func (o observed) waits() bool {
 // runnerList has a pool's runners, sorted by name.
 type runnerList []observed
 
-// count returns how many runners are in one of some states.
+// count returns how many runners are in one of the states.
 func (l runnerList) count(states ...v1alpha1.RunnerState) int32 {
 	var n int32
 	for _, o := range l {
@@ -152,12 +152,12 @@ func (l runnerList) count(states ...v1alpha1.RunnerState) int32 {
 	return n
 }
 
-// live counts the runners that start, wait or have a job.
+// live counts the runners that are starting, idle or busy.
 func (l runnerList) live() int32 {
 	return l.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 }
 
-// with returns the runners with other states, by name.
+// with returns the runners with the given states, by name.
 func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	list := slices.Clone(l)
 	for i, o := range list {
@@ -168,16 +168,16 @@ func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	return list
 }
 
-// listed is what there is of a pool's runners.
+// listed is the result of list.
 type listed struct {
 	runners runnerList
-	// kept are the pods of runners that failed, and held the Runners that have ended and that other controllers keep.
+	// kept are the kept pods of failed runners, and held the ended Runners that other controllers keep.
 	kept []*corev1.Pod
 	held []*v1alpha1.Runner
 }
 
-// list returns the pool's runners with their states, including new ones that the cache does not show yet. All objects are the cache's own and
-// must not be changed. What sessions and jobs remember of other runners is dropped.
+// list returns the pool's runners with their states, including new ones that the cache does not show yet. All objects
+// belong to the cache and must not be changed. list also drops what sessions and jobs remember about other runners.
 func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err error) {
 	shown := &v1alpha1.RunnerList{}
 	mine := []client.ListOption{client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}, client.UnsafeDisableDeepCopy}
@@ -193,13 +193,13 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		podOf[pod.Name] = pod
-		o.memory.expectations.skip(names, pod.Name) // also of runners that are gone
+		o.memory.expectations.skip(names, pod.Name) // including pods of runners that are gone
 		if pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
 			there.kept = append(there.kept, pod)
 		}
 	}
 	var all []*v1alpha1.Runner
-	others := 0 // of a former pool of the name
+	others := 0 // of an earlier pool with the name
 	for i := range shown.Items {
 		switch x := &shown.Items[i]; {
 		case metav1.IsControlledBy(x, o.pool):
@@ -209,7 +209,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 		}
 	}
 	setLeft(o.key(), others)
-	hidden, err := r.hidden(ctx, o, all) // the names of those that are held are taken, too
+	hidden, err := r.hidden(ctx, o, all) // the names of held runners are taken, too
 	if err != nil {
 		return there, err
 	}
@@ -235,8 +235,8 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 	return there, nil
 }
 
-// hidden returns the runners that this process created and the cache does not show. If it has not shown some for a while, the API server is asked:
-// their watch may be silent while requests work, and then it is restarted.
+// hidden returns the runners that this process created and the cache does not show. If the cache has not shown some for a
+// while, it asks the API server. If they exist, the watch may be silent although requests work, and it is restarted.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
 	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	missing, overdue := o.memory.expectations.missing(names, shown, o.now)
@@ -245,7 +245,7 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 	}
 	list := &v1alpha1.RunnerList{}
 	if err := r.Live.List(ctx, list, client.InNamespace(o.key().Namespace), client.MatchingLabels{v1alpha1.PoolLabel: o.pool.Name}); err != nil {
-		return nil, fmt.Errorf("asking for runners that the watch does not show: %w", err)
+		return nil, fmt.Errorf("listing runners that the watch doesn't show: %w", err)
 	}
 	there := make(map[string]*v1alpha1.Runner, len(list.Items))
 	for i := range list.Items {
@@ -262,12 +262,12 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 	return missing, nil
 }
 
-// stateOf judges a runner by its object, its pod and what GitHub said last.
+// stateOf determines a runner's state from its object, its pod and GitHub's last reports.
 func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observation) poolstatus.Assessment {
 	if pod != nil && !podspec.BelongsTo(pod, runner) {
 		pod = nil
 	}
-	seen := *runner // what is changed below is its own
+	seen := *runner // a copy, because it is changed below
 	seen.Status.Job, _ = r.Results.LastJob(runner)
 	id := runner.Status.RunnerID
 	if id == 0 && pod != nil {
@@ -293,8 +293,8 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
 }
 
-// awaitRecord has ends and restarts that the runner's own controller has not judged yet happen now: its node's clock may be wrong, and its own
-// controller remembers since when it has seen them.
+// awaitRecord dates ends and restarts that the runner controller has not recorded yet to now. The node's clock may be
+// wrong, and the runner controller records when it first saw them.
 func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observation, now time.Time) poolstatus.Observation {
 	if runner.Status.EndedAt == nil {
 		x.Noticed = now
@@ -305,8 +305,8 @@ func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observati
 	return x
 }
 
-// awaitCount lets a runner settle that failed just now if its own controller hasn't recorded that. No other takes its place until then: it may
-// be the one too many in a row that holds the pool back.
+// awaitCount marks a runner that just failed as settling until the runner controller has recorded the failure. It is not
+// replaced until then, because this failure may open the circuit.
 func (r *Reconciler) awaitCount(runner *v1alpha1.Runner, verdict poolstatus.Assessment, now time.Time) poolstatus.Assessment {
 	counts := verdict.State == v1alpha1.RunnerFailed && verdict.Cause != "" && now.Sub(verdict.Since).Abs() < passing
 	if counts && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {
@@ -315,7 +315,7 @@ func (r *Reconciler) awaitCount(runner *v1alpha1.Runner, verdict poolstatus.Asse
 	return verdict
 }
 
-// countRunners counts the runners by state. Outdated are those that new runners differ from.
+// countRunners counts the runners by state. Outdated runners are those that differ from new runners.
 func countRunners(o observation) v1alpha1.RunnerCounts {
 	var c v1alpha1.RunnerCounts
 	for _, x := range o.runners {
@@ -324,15 +324,15 @@ func countRunners(o observation) v1alpha1.RunnerCounts {
 	return c
 }
 
-// observes reports whether the pool acts on nothing.
+// observes reports whether the pool only observes.
 func observes(pool *v1alpha1.RunnerPool) bool { return pool.Spec.GetMode() == v1alpha1.Observe }
 
-// isREST reports whether the pool's runners register by the REST API.
+// isREST reports whether the pool's runners register through the REST API.
 func isREST(pool *v1alpha1.RunnerPool) bool {
 	return pool.Spec.GetRegistration() == v1alpha1.RegisterREST
 }
 
-// soonest returns the shortest of some waiting times; what isn't above 0 is none, and 0 is returned for none at all.
+// soonest returns the shortest positive delay, or 0 if there is none.
 func soonest(waits ...time.Duration) time.Duration {
 	var least time.Duration
 	for _, w := range waits {

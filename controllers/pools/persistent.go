@@ -13,18 +13,18 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// retiredEvent is the reason of the event about a persistent runner that is replaced as it has worked long enough.
+// retiredEvent is the event reason for a persistent runner that is replaced because it has worked long enough.
 const retiredEvent = "Retired"
 
 // retirement is when a persistent runner has worked long enough; the zero value for never.
 type retirement struct {
-	// why it has; "" if it hasn't yet.
+	// why is the reason; empty if it has not worked long enough yet.
 	why string
-	// in is the time after which it will have.
+	// in is the delay until it will have.
 	in time.Duration
 }
 
-// retires reports whether the runner is to be replaced once it has no job.
+// retires reports whether the runner should be replaced once it has no job.
 func (r retirement) retires() bool { return r.why != "" }
 
 func (r *Reconciler) retirementOf(runner *v1alpha1.Runner, o observation) retirement {
@@ -33,12 +33,13 @@ func (r *Reconciler) retirementOf(runner *v1alpha1.Runner, o observation) retire
 	return retirement{why, in}
 }
 
-// retiring has the runners to end now that have worked long enough and have no job: a quarter of all at once, so that the others take
-// jobs until new ones run. New ones that wait for room hold nothing up: those that end make it.
+// retiring returns the runners to end now, which have worked long enough and have no job. At most a quarter of all runners
+// end at once, so that the others take jobs until new runners are up. New runners that wait for room do not count, because
+// the runners that end make that room.
 func (o observation) retiring() map[string]bool {
 	room := max(1, int(o.runners.live())/4)
 	for _, x := range o.runners {
-		if x.waits() && (x.isEnding() || x.verdict.State == v1alpha1.RunnerPending && !x.lacksRoom()) {
+		if x.waits() && (x.isEnding() || x.verdict.State == v1alpha1.RunnerPending && !x.waitsForRoom()) {
 			room--
 		}
 	}
@@ -51,12 +52,12 @@ func (o observation) retiring() map[string]bool {
 	return ends
 }
 
-// lacksRoom reports whether a runner waits for what other runners have: quota, a node or a volume.
-func (o observed) lacksRoom() bool {
+// waitsForRoom reports whether a runner waits for something that other runners use: quota, a node or a volume.
+func (o observed) waitsForRoom() bool {
 	return slices.Contains([]v1alpha1.RunnerCause{v1alpha1.CauseQuota, v1alpha1.CauseUnschedulable, v1alpha1.CauseCache}, o.verdict.Cause)
 }
 
-// nextRetirement is the time after which another runner will have worked long enough; 0 for never.
+// nextRetirement returns the delay until another runner will have worked long enough; 0 for never.
 func (o observation) nextRetirement() (next time.Duration) {
 	for _, x := range o.runners {
 		next = soonest(next, x.in)
@@ -64,8 +65,8 @@ func (o observation) nextRetirement() (next time.Duration) {
 	return next
 }
 
-// tellRetired records why runners are ended that have worked long enough.
-func (r *Reconciler) tellRetired(o observation, d decision) {
+// reportRetired emits events with the reason for runners that end because they have worked long enough.
+func (r *Reconciler) reportRetired(o observation, d decision) {
 	for _, x := range o.runners {
 		if x.retires() && slices.Contains(d.step.End, x.runner.Name) {
 			r.Event(x.runner, corev1.EventTypeNormal, retiredEvent, x.why)

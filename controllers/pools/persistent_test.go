@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// newPersistentPool is a bench of two runners that stay: the first has a job, the second has none.
+// newPersistentPool is a bench with two persistent runners: the first has a job, the second has none.
 func newPersistentPool(t *testing.T, spec *v1alpha1.PersistentSpec) (b *bench, busy, idle v1alpha1.Runner) {
 	t.Helper()
 	b = newBench(t)
@@ -34,7 +34,7 @@ func newPersistentPool(t *testing.T, spec *v1alpha1.PersistentSpec) (b *bench, b
 	return b, busy, idle
 }
 
-// replaced lets a runner that is being ended be gone, and the new ones run.
+// replaced removes a runner that is being ended, and lets the new ones run.
 func (b *bench) replaced(name string) {
 	b.t.Helper()
 	for _, r := range b.runners() {
@@ -48,7 +48,7 @@ func (b *bench) replaced(name string) {
 	}
 }
 
-// stays reports whether a runner isn't being ended.
+// stays reports whether a runner is not being ended.
 func (b *bench) stays(name string) bool {
 	return slices.ContainsFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == name && r.DeletionTimestamp.IsZero() })
 }
@@ -93,7 +93,8 @@ func TestAPersistentRunnerThatHasWorkedLongEnoughIsReplacedBetweenTwoJobs(t *tes
 	}
 }
 
-// One that waits for room, for longer than others may live, must not keep those from being replaced: they make the room.
+// A runner that waits for room, longer than other runners may live, must not prevent their replacement, because they make
+// the room.
 func TestAPersistentRunnerThatIsPendingHoldsUpTheReplacementOfOthersUnlessItWaitsForRoom(t *testing.T) {
 	for cause, replace := range map[v1alpha1.RunnerCause]bool{
 		"": false, v1alpha1.CauseGitHub: false, v1alpha1.CauseImagePull: false,

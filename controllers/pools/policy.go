@@ -24,36 +24,36 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// limitsChanged is the reason of the event about other limits.
+// limitsChanged is the event reason for changed limits.
 const limitsChanged = "LimitsChanged"
 
-// leastUntil is the least time after which a rule may have a pool decided on again.
+// leastUntil is the minimum delay after which a rule may request another decision.
 const leastUntil = time.Second
 
-// maxShown bounds what a message and the status say of many findings.
+// maxShown limits how many findings a message or the status lists.
 const maxShown = 16
 
 // appliedPolicies are the policies that apply to the pool.
 type appliedPolicies struct {
-	// facts are what policies see of the pool.
+	// facts describe the pool for policies.
 	facts policy.Pool
 	bound *policy.Bound
-	// unloaded says that one that may apply is not loaded yet: until then none is asked.
+	// unloaded is set while a policy that may apply is not loaded yet. No policies are evaluated then.
 	unloaded []policy.Failure
-	// areLate says that it isn't loaded for long.
+	// areLate is true if loading takes too long.
 	areLate bool
-	// network is what the pool's pods get of its connection's.
+	// network is the part of the connection's network settings that the pool's pods get.
 	network podspec.Network
 }
 
-// resolvePolicies finds the policies that apply to the pool. While one that may is not loaded yet, everything
-// is held.
+// resolvePolicies finds the policies that apply to the pool. While a policy that may apply is not loaded yet, all decisions
+// are held.
 func (r *Reconciler) resolvePolicies(ctx context.Context, isNew bool, pool *v1alpha1.RunnerPool, denied error) (appliedPolicies, error) {
 	p := appliedPolicies{facts: policy.PoolOf(pool)}
 	if denied != nil {
-		p.facts.Connection = "" // it counts for nothing among those that may use the connection
+		p.facts.Connection = "" // it does not count among the pools that may use the connection
 	}
-	if denied == nil { // else it is none of the pool's business
+	if denied == nil { // otherwise the connection's settings must not reach the pool
 		conn := &v1alpha1.GitHubConnection{}
 		if err := r.Client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), conn); client.IgnoreNotFound(err) != nil {
 			return p, fmt.Errorf("reading the connection: %w", err)
@@ -77,10 +77,11 @@ func (r *Reconciler) resolvePolicies(ctx context.Context, isNew bool, pool *v1al
 	return p, nil
 }
 
-// loadedWithin is how long policies may be loaded before that is trouble: after a start, all are.
+// loadedWithin is how long loading policies may take before it is reported as a problem. After a start, all policies are
+// loading.
 const loadedWithin = time.Minute
 
-// isLate reports whether policies are being loaded for long, and since when they are.
+// isLate reports whether policies have been loading for too long, and since when they have been loading.
 func isLate(o observation) (bool, time.Time) {
 	since := o.memory.loadingSince
 	switch {
@@ -92,14 +93,14 @@ func isLate(o observation) (bool, time.Time) {
 	return o.now.Sub(since) >= loadedWithin, since
 }
 
-// areLoading reports whether policies fail for nothing but being loaded: what they say isn't known yet.
+// areLoading reports whether all policy failures are due to loading, so that the policies' answers are not known yet.
 func (p *appliedPolicies) areLoading(failures []policy.Failure) bool {
 	isOther := func(f policy.Failure) bool { return f != policies.Unloaded }
 	return len(failures) > 0 && !p.areLate && !slices.ContainsFunc(failures, isOther)
 }
 
-// permit asks policies about the pod of the spec's template. Without an error it may run; one
-// that was allowed goes on while policies can't be asked. The verdict is for the status.
+// permit evaluates the policies for the pod of the spec's template. Without an error, the pod may run. A template that was
+// allowed before stays in use while policies cannot be evaluated. The verdict is for the status.
 func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState, revision string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
 	last, digest := pool.Status.Policy, t.digest
 	answer, err := r.askTemplate(ctx, pool, p, revision, t.content)
@@ -107,12 +108,12 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 		return last, nil, kube.Stall(catalog.PodInvalid.With().Wrap(err))
 	}
 	switch {
-	case len(answer.Denials) > 0: // whatever the others would say
+	case len(answer.Denials) > 0: // whatever the other policies answer
 	case len(answer.Failures) > 0 && wasAllowed(pool, revision, digest, isStored):
 		return last, answer.Failures, nil
 	case p.areLoading(answer.Failures):
 		return last, nil, kube.Starting(recheck, catalog.PoliciesLoading.With())
-	case len(answer.Failures) > 0 && pool.Status.Revision == "": // without any accepted decision it is pending
+	case len(answer.Failures) > 0 && pool.Status.Revision == "": // a pool without any accepted decision is pending
 		return last, nil, kube.Wait(recheck, causesOf(catalog.NoPolicyDecision, answer.Failures)...)
 	case len(answer.Failures) > 0:
 		return last, nil, kube.Wait(recheck, causesOf(catalog.PolicyUnavailable, answer.Failures)...)
@@ -130,7 +131,7 @@ func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p ap
 	return verdict, nil, nil
 }
 
-// askTemplate asks policies about the pod of a template.
+// askTemplate evaluates the policies for the pod of a template.
 func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) (policy.Template, error) {
 	if len(p.unloaded) > 0 {
 		return policy.Template{Failures: p.unloaded}, nil
@@ -138,7 +139,7 @@ func (r *Reconciler) askTemplate(ctx context.Context, pool *v1alpha1.RunnerPool,
 	return r.Policies.Permit(ctx, pool, revision, template, p.network)
 }
 
-// wasAllowed reports whether the spec's template was allowed before, or there was no policy to ask.
+// wasAllowed reports whether the spec's template was allowed before, or whether no policy applied.
 func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored bool) bool {
 	last := pool.Status.Policy
 	if last == nil {
@@ -147,8 +148,8 @@ func wasAllowed(pool *v1alpha1.RunnerPool, revision, digest string, isStored boo
 	return last.Allowed && last.Revision == revision && cmp.Or(last.TemplateDigest, digest) == digest
 }
 
-// denials are what policies have against a revision. While they can't be asked, what they said
-// last holds: one that was accepted goes on, one that was denied stays so.
+// denials returns the denials of a revision. While policies cannot be evaluated, their last answer stays in force: an
+// accepted revision stays accepted, and a denied one stays denied.
 func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, revision string, template []byte) []v1alpha1.PolicyFinding {
 	answer, err := r.askTemplate(ctx, pool, p, revision, template)
 	if err == nil && len(answer.Failures) == 0 || len(answer.Denials) > 0 {
@@ -161,19 +162,18 @@ func (r *Reconciler) denials(ctx context.Context, pool *v1alpha1.RunnerPool, p a
 	return nil
 }
 
-// updateLimits are what policies make of an update. The zero value leaves it as declared.
+// updateLimits is the effect of policies on an update. The zero value leaves the update as declared.
 type updateLimits struct {
-	// hold is why it may go no further, in a sentence without a full stop; "" if it may.
+	// hold is why the update may not continue, as a sentence without a full stop; empty if it may.
 	hold string
-	// asked are the bounds that policies saw, answer those that they gave; both are the
-	// zero value if there was no answer.
+	// asked are the bounds given to the policies, and answer the bounds that they returned. Both are zero without an answer.
 	asked, answer rollout.Bounds
 	failures      []policy.Failure
-	// until is the time after which policies want to be asked again; 0 for never.
+	// until is the delay after which policies want to be evaluated again; 0 for never.
 	until time.Duration
 }
 
-// askUpdate asks policies before each step of an update. One that can't be asked holds it.
+// askUpdate evaluates the policies before each step of an update. If they cannot be evaluated, the update is held.
 func (r *Reconciler) askUpdate(ctx context.Context, o observation) updateLimits {
 	change, asked, isUnderWay := o.change()
 	if !isUnderWay || o.policies.bound.Digest() == "" && len(o.policies.unloaded) == 0 {
@@ -196,7 +196,7 @@ func (r *Reconciler) askUpdate(ctx context.Context, o observation) updateLimits 
 	return u
 }
 
-// waitUntil is how long to wait until a time that a policy names; 0 for the zero time.
+// waitUntil returns the delay until a time that a policy named; 0 for the zero time.
 func waitUntil(until, now time.Time) time.Duration {
 	if until.IsZero() {
 		return 0
@@ -204,7 +204,7 @@ func waitUntil(until, now time.Time) time.Duration {
 	return max(leastUntil, until.Sub(now))
 }
 
-// reasons say by which rules an update is held.
+// reasons lists the rules that hold an update.
 func reasons(list []policy.UpdateReason) string {
 	var texts []string
 	for _, r := range head(list) {
@@ -213,7 +213,7 @@ func reasons(list []policy.UpdateReason) string {
 	return strings.Join(texts, "; ")
 }
 
-// question is what corral.scaling is asked about the pool.
+// question returns the input of corral.scaling for the pool.
 func (r *Reconciler) question(o observation) policy.ScalingInput {
 	facts := o.policies.facts
 	facts.Scale = o.scale.Scale
@@ -223,7 +223,7 @@ func (r *Reconciler) question(o observation) policy.ScalingInput {
 	}
 }
 
-// lastLimits are those of the last decision that policies were asked for; nil if there is none.
+// lastLimits returns the limits of the last decision for which policies were evaluated; nil if there is none.
 func (o observation) lastLimits() *v1alpha1.DecidedLimits {
 	if o.memory.limits == nil && o.pool.Status.Decision != nil {
 		return o.pool.Status.Decision.Limits
@@ -231,7 +231,7 @@ func (o observation) lastLimits() *v1alpha1.DecidedLimits {
 	return o.memory.limits
 }
 
-// decidedLimits are the limits of an answer without failures.
+// decidedLimits returns the limits of an answer without failures.
 func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits {
 	l := &v1alpha1.DecidedLimits{
 		Min: answer.Scale.Min, Idle: answer.Scale.Idle, AssignedJobs: answer.AssignedJobs, Shared: isShared,
@@ -244,11 +244,11 @@ func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits
 	return l
 }
 
-// lastKnown returns the limits that were accepted last, as far as what is declared and the policies that did
-// answer leave them. A share of a ceiling is held at what the pool has: nobody sees to the sum.
+// lastKnown returns the last accepted limits, narrowed by the declared numbers and by the policies that did answer. A share
+// of a ceiling is limited to what the pool has, because the sum over all pools cannot be checked.
 func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Scale, *v1alpha1.DecidedLimits) {
 	last := o.lastLimits()
-	if last.Shared || slices.Contains(answer.Failures, contended) { // once: what it has falls with each job that ends
+	if last.Shared || slices.Contains(answer.Failures, contended) { // only once, because what the pool has decreases with each job that ends
 		last = last.DeepCopy()
 		last.SetMax(min(last.GetMax(), max(o.runners.live(), granted)))
 		last.Shared = false
@@ -262,7 +262,7 @@ func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Sc
 	}, last
 }
 
-// newLimits reports whether limits allow something else than before.
+// newLimits reports whether the limits changed.
 func newLimits(before, now *v1alpha1.DecidedLimits) bool {
 	if before == nil || now == nil {
 		return now != nil
@@ -273,8 +273,8 @@ func newLimits(before, now *v1alpha1.DecidedLimits) bool {
 // isAllowed reports whether a template was not denied.
 func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed }
 
-// because names the rules that bound a pool.
-func because(bounds []v1alpha1.LimitBound) string {
+// boundsText describes the rules that changed a pool's limits.
+func boundsText(bounds []v1alpha1.LimitBound) string {
 	var text strings.Builder
 	for _, b := range bounds {
 		fmt.Fprintf(&text, "; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
@@ -282,12 +282,13 @@ func because(bounds []v1alpha1.LimitBound) string {
 	return text.String()
 }
 
-// ofMax are the bounds of max.
+// ofMax returns the bounds of max.
 func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
 	return slices.DeleteFunc(slices.Clone(bounds), func(b v1alpha1.LimitBound) bool { return b.Field != "max" })
 }
 
-// causesOf are the causes of a row, one for each failure: one policy fails in each decision for one reason.
+// causesOf returns the causes of a row, one for each distinct failure. A policy often fails in each decision for the same
+// reason.
 func causesOf(row *catalog.Row, failures []policy.Failure) []catalog.Cause {
 	var all []catalog.Cause
 	for i, f := range failures {
@@ -306,18 +307,19 @@ func causesOf(row *catalog.Row, failures []policy.Failure) []catalog.Cause {
 	return head(all)
 }
 
-// heldBy are the causes of a pool whose limits are held because of failures.
+// heldBy returns the causes of a pool whose limits are held because of failures.
 func heldBy(failures []policy.Failure) []catalog.Cause {
 	return append(causesOf(catalog.PolicyUnavailable, failures), catalog.DecisionStays.With())
 }
 
-// areUnloaded reports whether a pool isn't ready only for policies that can't be loaded, which each of them reports itself.
+// areUnloaded reports whether a pool is not ready only because policies cannot be loaded. Each of those policies reports
+// that itself.
 func areUnloaded(failures []policy.Failure, err error) bool {
 	return len(failures) > 0 && (kube.Has(err, catalog.PolicyUnavailable) || kube.Has(err, catalog.NoPolicyDecision)) &&
 		!slices.ContainsFunc(failures, func(f policy.Failure) bool { return f.Kind != policy.NotLoaded || f.Policy == "" })
 }
 
-// denial says what policies deny, by which rules, and what to change.
+// denial describes what policies deny, the rules that deny it, and what to change.
 func denial(denials []v1alpha1.PolicyFinding) string {
 	text := wording.Lines(denials, maxShown, func(d v1alpha1.PolicyFinding) string {
 		line := d.Message + " [" + d.Rule.String() + "]"
@@ -326,13 +328,13 @@ func denial(denials []v1alpha1.PolicyFinding) string {
 		}
 		return join(line, d.Remediation)
 	})
-	if len(denials) >= policy.MaxFindings { // a policy's others are left out
+	if len(denials) >= policy.MaxFindings { // findings beyond the limit of a policy were dropped
 		text = strings.Replace(text, "\nand ", "\nand at least ", 1)
 	}
 	return text
 }
 
-// describe names failures, each once: one policy fails in each decision for one reason.
+// describe lists the failures, each one once.
 func describe(failures []policy.Failure) string {
 	var lines []string
 	for _, f := range failures {

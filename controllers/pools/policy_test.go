@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// put puts a RunnerPolicy of one module into force.
+// put loads a RunnerPolicy with one module.
 func (b *bench) put(name, module string) {
 	b.t.Helper()
 	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: name, Modules: map[string]string{name + ".rego": module}}
@@ -110,7 +110,7 @@ func TestWhatWasDecidedLastHoldsWhileAPolicyCannotBeAsked(t *testing.T) {
 	}
 }
 
-// A team must not be able to switch the guard rail off with a policy of its own that fails.
+// A team must not be able to disable the guard rail with a failing policy of its own.
 func TestAFailingPolicyDoesNotSwitchAnotherOff(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -132,7 +132,7 @@ func TestAFailingPolicyDoesNotSwitchAnotherOff(t *testing.T) {
 	}
 }
 
-// Each of the pools that shared a ceiling was told that it might have all of the rest.
+// Each of the pools that share a ceiling was told that it may have all of the rest.
 func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	b := newBench(t)
 	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"reason\": \"ceiling\"}\n")
@@ -155,7 +155,7 @@ func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	}
 }
 
-// Status lost, and a policy that can't be asked.
+// The status is lost, and a policy cannot be evaluated.
 func TestAPoolWithoutLimitsEndsNothing(t *testing.T) {
 	b := newBench(t)
 	b.warm(2)
@@ -176,7 +176,7 @@ func TestAPoolWithoutLimitsEndsNothing(t *testing.T) {
 	}
 }
 
-// Rules may say another time, or a time that is almost there, each time they are asked.
+// A rule may return another time, or a time in the very near future, at each evaluation.
 func TestATimeThatMovesCausesNeitherWritesNorHaste(t *testing.T) {
 	b := newBench(t)
 	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 2, \"reason\": \"few\", \"until\": input.now + 1000}\n")
@@ -266,7 +266,7 @@ func TestRunnersOfATemplateThatIsDeniedLaterEndUnlessTheyHaveAJob(t *testing.T) 
 	}
 }
 
-// Each of a hundred pools would say what their policy says once.
+// Otherwise each of a hundred pools would repeat what their policy reports once.
 func TestAPolicyThatCannotBeLoadedIsNoEventOfItsPools(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -361,7 +361,7 @@ func TestAConnectionThatHasOtherPodsMadeIsJudgedAnew(t *testing.T) {
 	}
 }
 
-// The API server is asked about the pod that runners get, and its owner is told what that lacks.
+// The API server checks the pod that runners get, and the pool's owner learns what the pod cannot reach.
 func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
 	b := newBench(t)
 	b.connect(func(c *v1alpha1.GitHubConnectionSpec) {
@@ -380,7 +380,7 @@ func TestTheDryRunHasTheNetworkOfTheConnection(t *testing.T) {
 	}
 }
 
-// A policy that takes too much is one cause, whichever limit it meets first.
+// A policy that takes too much is one cause, whichever limit it exceeds first.
 func TestAPolicyThatTakesTooMuchIsOneCause(t *testing.T) {
 	failure := func(kind policy.FailureKind, isLate bool) []v1alpha1.Cause {
 		return catalog.Plain(causesOf(catalog.PolicyUnavailable, []policy.Failure{{Policy: "RunnerPolicy/ci/p", Kind: kind, Message: "why", IsLate: isLate}}))

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools is the main loop: it gathers what is known of a pool, lets the pure
-// packages decide, and acts: runners created, runners ended, capacity announced.
+// Package pools is the main loop: it gathers the state of a pool, lets the pure packages decide, and acts. It creates and
+// ends runners and announces capacity.
 package pools
 
 import (
@@ -28,11 +28,12 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// recheck is the time to the next pass if nothing happens before: what a template
-// needs may have come about, such as a ServiceAccount.
+// recheck is the delay until the next pass if nothing happens before. Something that a template needs, such as a
+// ServiceAccount, may exist by then.
 const recheck = time.Minute
 
-// Sessions is what the main loop needs of the pools' message sessions. What they know is lost with the process, and GitHub repeats it.
+// Sessions is the part of the pools' message sessions that the main loop uses. Their state is lost with the process, and
+// GitHub sends it again.
 type Sessions interface {
 	Snapshot(key types.NamespacedName) (scaleset.Snapshot, bool)
 	Announce(key types.NamespacedName, capacity int)
@@ -40,8 +41,8 @@ type Sessions interface {
 	Refresh(key types.NamespacedName)
 }
 
-// RunnerResults holds the failures and successes of a pool's runners since its last pass, and takes in the failures and
-// suspicions of the pool itself. All of it is lost with the process.
+// RunnerResults holds the failures and successes of a pool's runners since its last pass, and receives the failures and
+// suspicions that the pool itself finds. All of it is lost with the process.
 type RunnerResults interface {
 	SinceLastPass(pool types.NamespacedName) runners.Results
 	HasFailed(runner types.NamespacedName, uid types.UID) bool
@@ -66,27 +67,27 @@ type Reconciler struct {
 	kube.Reporter
 	Sessions Sessions
 	Results  RunnerResults
-	// Live reads without a cache, for what a new pool must not miss.
+	// Live reads without a cache, for objects that a new pool must not miss.
 	Live client.Reader
-	// Demand reads the other sources of demand, and Jobs keeps account of the jobs that events report.
+	// Demand reads the other demand sources, and Jobs tracks the jobs that events report.
 	Demand []Reader
 	Jobs   JobTracker
-	// Policies decide on limits and templates.
+	// Policies decides limits and templates.
 	Policies *policies.Engine
-	// Access says which connections of other namespaces may be used; nil for none.
+	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
-	// REST finds the clients by which runners without a scale set register; nil to not look.
+	// REST finds the clients with which runners without a scale set register; nil to skip that check.
 	REST runners.RESTClients
-	// Versions tells which version of the runner program pools have; nil to not tell.
+	// Versions returns the runner version of pools; nil to leave it unknown.
 	Versions *runners.Versions
-	// Cluster identifies this cluster in the label by which runners without a scale set are found.
+	// Cluster identifies this cluster in the label that marks runners without a scale set.
 	Cluster string
-	// Zone is the time zone that policies see. Default: UTC.
+	// Zone is the time zone for policies. Default: UTC.
 	Zone string
 	Now  func() time.Time
 	// Watches restarts the watch of Runners when it is silent.
 	Watches runners.Watches
-	// Claims reads and deletes those of the pools' caches.
+	// Claims reads and deletes the claims of the pools' caches.
 	Claims runners.Claims
 
 	memory memory
@@ -94,22 +95,22 @@ type Reconciler struct {
 
 // Reconcile is the main loop, one pass of one pool: a chain of values.
 //
-//  1. observe → observation: what there is, and what runners need before they can be made             (observe.go)
+//  1. observe → observation: gather the state, and store what runners require                          (observe.go)
 //     - authorize:       may the pool use its connection?                                           (record.go)
 //     - resolvePolicies: which policies apply?                                                      (policy.go)
-//     - storeTemplate:   the template becomes a ControllerRevision, if policies and the API server take the pod (revision.go)
-//     - record:          what should exist on GitHub becomes a RunnerScaleSet                             (record.go)
-//     - list:            runners, pods and GitHub's snapshot become states                          (observe.go)
-//     - checkHealth:     which runners are given up (denied, never connected), and what failures and quotas hold back (health.go)
+//     - storeTemplate:   store the template as a ControllerRevision, if policies and the API server accept the pod (revision.go)
+//     - record:          store what should exist on GitHub as a RunnerScaleSet                      (record.go)
+//     - list:            derive the states of runners from Runners, pods and GitHub's snapshot      (observe.go)
+//     - checkHealth:     give up denied runners, suspect disconnected ones, and hold back after failures or for quotas (health.go)
 //     - readDemand, scaleNow: how many jobs there are, and which numbers the pool declares now      (demand.go)
-//  2. plan → decision: policies are asked for limits; decide, a pure function, has internal/rollout plan what an
-//     update replaces, and internal/scaling how many runners, which to end and how much to accept   (decide.go)
-//  3. act: capacity is announced, runners are created and ended                                     (act.go)
-//     - protect:         nobody evicts a runner that has a job                                      (disruption.go)
+//  2. plan → decision: policies return limits. Then decide, a pure function, lets internal/rollout plan what an update
+//     replaces, and internal/scaling how many runners to create, which to end, and how much to announce (decide.go)
+//  3. act: announce capacity, create and end runners                                               (act.go)
+//     - protect:         prevent the eviction of runners with a job                                 (disruption.go)
 //  4. project → status: numbers, their reason, conditions                                           (project.go)
-//  5. remember: what the next pass goes by; events and the history tell what is new                 (memory.go, history.go)
+//  5. remember: keep the state for the next pass; report changes in events and the history          (memory.go, history.go)
 //
-// A pool with the mode Observe has no template, record and runners, and acts on nothing.
+// A pool with the mode Observe has no template, record or runners, and only computes what it would do.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -119,13 +120,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
 	}
 	attempt := r.Begin(pool)
-	if !pool.DeletionTimestamp.IsZero() { // garbage collection reaches its runners and its RunnerScaleSet
+	if !pool.DeletionTimestamp.IsZero() { // the garbage collector deletes its runners and its RunnerScaleSet
 		return r.leave(ctx, attempt, pool)
 	}
 	if err := kube.Unreadable(pool); err != nil {
 		return attempt.Finish(ctx, kube.Done{}, err)
 	}
-	read := *pool // stays as it is while the pass changes pool.Status
+	read := *pool // unchanged while the pass changes pool.Status
 	o, err := r.observe(ctx, &read, r.memory.of(req.NamespacedName))
 	var d *decision
 	if err == nil {
@@ -154,7 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, done, err)
 }
 
-// note says at the level of debug what a pass saw and planned.
+// note logs at debug level what a pass observed and planned.
 func note(ctx context.Context, o observation, d decision) {
 	if debug := log.FromContext(ctx).V(1); debug.Enabled() {
 		debug.Info("Seen", "session", o.github.State, "jobsKnown", o.demand.Known, "jobs", o.demand.Jobs, "offered", o.demand.offered, "runners", o.counts, "limits", d.limits,
@@ -162,8 +163,8 @@ func note(ctx context.Context, o observation, d decision) {
 	}
 }
 
-// plan asks policies for the limits, and decides within them. If what other pools were granted changes meanwhile, policies are asked
-// again, the third time alone.
+// plan evaluates the policies for the limits, and decides within them. If the grants of other pools change in the meantime,
+// it evaluates them again, the third time alone.
 func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
 	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key()), r.question(o)
 	for range 2 {
@@ -183,7 +184,7 @@ func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
 	return &d
 }
 
-// remember is what the next pass goes by.
+// remember returns the state for the next pass.
 func remember(o observation, d *decision, err error) poolMemory {
 	m := o.memory
 	if d != nil {
@@ -200,19 +201,19 @@ func remember(o observation, d *decision, err error) poolMemory {
 	return m
 }
 
-// recordEvents records other limits, another phase of an update and the beginning of an interruption as events, but for what Ready is about to say
-// for the same reason.
-func (r *Reconciler) recordEvents(o observation, d *decision, said string) {
-	if i := o.memory.health.interruption; i.isNew && !d.circuit.Open() && said != i.reason {
+// recordEvents emits events for changed limits, another update phase and a new interruption, except if the condition Ready
+// is about to report the same reason.
+func (r *Reconciler) recordEvents(o observation, d *decision, reason string) {
+	if i := o.memory.health.interruption; i.isNew && !d.circuit.Open() && reason != i.reason {
 		r.Event(o.pool, corev1.EventTypeWarning, i.reason, catalog.Messages(catalog.Plain(i.causes())))
 	}
 	if before, now := o.lastLimits(), d.limits; before != nil && newLimits(before, now) {
 		r.Event(o.pool, corev1.EventTypeNormal, limitsChanged, fmt.Sprintf("min %d, max %s, idle %d (before: %d, %s, %d)%s",
-			now.Min, wording.Max(now.GetMax()), now.Idle, before.Min, wording.Max(before.GetMax()), before.Idle, because(now.Bounds)))
+			now.Min, wording.Max(now.GetMax()), now.Idle, before.Min, wording.Max(before.GetMax()), before.Idle, boundsText(now.Bounds)))
 	}
 	before, now := o.pool.Status.Update, d.step.State
-	isSaid := now != nil && now.Phase == v1alpha1.UpdateRolledBack && said == v1alpha1.RolledBackReason
-	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase && !isSaid {
+	isReported := now != nil && now.Phase == v1alpha1.UpdateRolledBack && reason == v1alpha1.RolledBackReason
+	if key := phaseKey(now); key != phaseKey(before) && key != o.memory.phase && !isReported {
 		r.phaseEvent(o.pool, before, now)
 	}
 }

@@ -42,8 +42,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "ci", Name: "linux"}
 
-// bench is one RunnerPool with a ready RunnerScaleSet on a fake cluster, and a session
-// that says what the test wants.
+// bench is one RunnerPool with a ready RunnerScaleSet on a fake cluster, and a session that reports what the test sets.
 type bench struct {
 	*Reconciler
 	t         *testing.T
@@ -52,19 +51,19 @@ type bench struct {
 	now       time.Time
 	refusal   error // of the API server, to the dry run of a pod
 	tried     []*corev1.Pod
-	// refusedRevision is that to a ControllerRevision.
+	// refusedRevision is the API server's refusal of a ControllerRevision.
 	refusedRevision error
 	stale           bool // the cache shows no Runner
-	restarted       int  // watches that were restarted
-	broken          bool // it can't be read
-	claimsBroken    bool // nor can the claims
-	asked           int  // for newer counts
+	restarted       int  // number of restarted watches
+	broken          bool // listing Runners fails
+	claimsBroken    bool // listing claims fails, too
+	asked           int  // number of requests for newer counts
 	results         runners.Results
 	uncounted       bool // no failure is recorded yet
 	ended           []v1alpha1.RunnerCause
-	wasOnline       bool // the runner that was doubted last
+	wasOnline       bool // of the last suspected runner
 	suspects        []string
-	reading         demand.Reading // of what else tells of jobs
+	reading         demand.Reading // of the other demand sources
 	atMax           bool
 }
 
@@ -126,7 +125,7 @@ func newBench(t *testing.T) *bench {
 	}
 	live := builder.WithObjects(p, connection).
 		WithStatusSubresource(&v1alpha1.RunnerPool{}, &v1alpha1.RunnerScaleSet{}, &v1alpha1.Runner{}).
-		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as the API server has
+		WithIndex(&appsv1.ControllerRevision{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }). // as in the API server
 		WithInterceptorFuncs(interceptor.Funcs{Create: b.create}).Build()
 	c := interceptor.NewClient(live, interceptor.Funcs{List: b.list})
 	b.Reconciler = &Reconciler{
@@ -139,7 +138,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// create refuses the dry run of a pod if the test wants it, and sets the time of creation.
+// create refuses the dry run of a pod if the test requests it, and sets the creation time.
 func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
 	if pod, isPod := obj.(*corev1.Pod); isPod {
 		b.tried = append(b.tried, pod)
@@ -154,7 +153,7 @@ func (b *bench) create(ctx context.Context, c client.WithWatch, obj client.Objec
 	return c.Create(ctx, obj, o...)
 }
 
-// list hides the Runners if the test wants it.
+// list hides the Runners if the test requests it.
 func (b *bench) list(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 	switch _, runners := list.(*v1alpha1.RunnerList); {
 	case runners && b.stale:
@@ -185,7 +184,7 @@ func (b *bench) reconcile() {
 	must(b.t, err)
 }
 
-// start makes the record and lets the scale set be ready.
+// start creates the record and makes the scale set ready.
 func (b *bench) start() {
 	b.t.Helper()
 	b.reconcile()
@@ -278,7 +277,7 @@ func TestABadTemplateLeavesTheLastGoodOneInForce(t *testing.T) {
 	cases := map[string]struct {
 		template runtime.RawExtension
 		refusal  error
-		want     string // of Ready; "" for accepted
+		want     string // message of Ready; empty if accepted
 	}{
 		"a typo":                 {runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"runner","imge":"x"}]}}`)}, nil, `unknown field "spec.containers[0].imge"`},
 		"refused by the server":  {template("runner:2"), invalid, "is invalid"},
@@ -372,7 +371,8 @@ func TestRunnersOfAFormerScaleSetAreReplaced(t *testing.T) {
 	}
 }
 
-// GitHub's counts for the new scale set do not contain the job of a runner of the former one. A job of the new one gets a runner of its own.
+// GitHub's counts for the new scale set do not include the job of a runner in the previous one. A job of the new scale set
+// gets its own runner.
 func TestAJobOfAFormerScaleSetTakesNoOthersRunner(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -450,7 +450,7 @@ func TestHoldAnnouncesNothingAndKeepsIdleRunners(t *testing.T) {
 	}
 }
 
-// Conditions that every pool has are written with its first status, and nothing is said of them.
+// The first status of every pool contains its conditions, without any event.
 func TestEachPoolHasItsConditions(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -496,7 +496,7 @@ func TestTheScaleSetsTroubleIsThePools(t *testing.T) {
 	}
 }
 
-// A pass on a cache that does not show a runner yet must not make it again.
+// A pass on a cache that does not show a runner yet must not create it again.
 func TestCreatedRunnersAreExpected(t *testing.T) {
 	m := &memory{}
 	e := m.of(key).expectations
@@ -532,7 +532,7 @@ func TestCreatedRunnersAreExpected(t *testing.T) {
 	}
 }
 
-// The API server created the runner, and its answer was lost while the watch is silent.
+// The API server created the runner, but its answer was lost while the watch is silent.
 func TestALostAnswerMakesNoSecondRunner(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -582,7 +582,8 @@ func TestASilentWatchMakesNoSecondSetOfRunners(t *testing.T) {
 	}
 }
 
-// A runner may crash, or do its job, and be deleted before any pass sees it. A job doesn't wait for it then until it isn't expected any more.
+// A runner may crash or complete its job and be deleted before any pass sees it. The next job must not wait until the
+// runner is no longer expected.
 func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -602,7 +603,7 @@ func TestARunnerThatIsGoneBeforeThePassAfterItsCreationIsReplacedAtOnce(t *testi
 	}
 }
 
-// Another process with no memory and a stale cache comes to the same names.
+// Another process with no memory and a stale cache chooses the same names.
 func TestAStaleCacheNeverCreatesTwice(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -675,7 +676,7 @@ func TestARowOfFailuresHoldsThePoolBack(t *testing.T) {
 	}
 }
 
-// What waited for jobs before the failures neither proves nor tries anything.
+// A runner that was idle before the failures neither proves anything nor counts as a probe.
 func TestAnOlderIdleRunnerKeepsNoProbeAway(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
@@ -697,7 +698,7 @@ func TestAnOlderIdleRunnerKeepsNoProbeAway(t *testing.T) {
 	}
 }
 
-// After a restart the completions of jobs come later than the ends of their runners.
+// After a restart, the completions of jobs arrive later than the ends of their runners.
 func TestWhatEndedWhileNobodyListenedIsNoFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state     scaleset.State
@@ -758,7 +759,7 @@ func TestAQuotaLowersWhatIsTakenIn(t *testing.T) {
 	}
 }
 
-// run lets a runner's container run.
+// run makes a runner's container run.
 func (b *bench) run(r v1alpha1.Runner) {
 	b.t.Helper()
 	r.Status.StartedAt = &metav1.Time{Time: b.now}
@@ -793,8 +794,8 @@ func TestARunnerThatGitHubDoesNotCountIsDoubted(t *testing.T) {
 	}
 }
 
-// Messages bring counts, and none comes while nothing happens: a count that was made while another runner was on its way out would hide for
-// minutes that one is missing.
+// Counts arrive with messages, and none arrives while nothing happens. A count taken while another runner was ending would
+// hide for minutes that a runner is missing.
 func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(2)) })
@@ -803,11 +804,11 @@ func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
 	for _, r := range b.runners() {
 		b.run(r)
 	}
-	must(t, b.Client.Delete(t.Context(), &b.runners()[0])) // it is deregistered yet
+	must(t, b.Client.Delete(t.Context(), &b.runners()[0])) // it is still being deregistered
 	b.reconcile()
 	b.run(b.runners()[2])
 	b.now = b.now.Add(v1alpha1.DefaultConnectDeadline)
-	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 2 // the one that ends, and one of the two others
+	b.snapshot.Counted, b.snapshot.Statistics.IdleRunners = b.now, 2 // the ending runner, and one of the two others
 	b.reconcile()
 	gone := b.runners()[0]
 	gone.Finalizers = nil
@@ -826,7 +827,7 @@ func TestACountThatARunnerWhichEndedMayBeInIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// The message of a completion can be lost, and its container can hang.
+// The message about a completion can be lost, and the container can hang.
 func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -848,7 +849,7 @@ func TestARunnerThatIsBusyOnlyByOurAccountIsDoubted(t *testing.T) {
 	}
 }
 
-// GitHub forgot the scale set that a runner with a job is registered with: nobody tells of the end of the job.
+// GitHub lost the scale set in which a runner with a job is registered, so the end of the job is not reported.
 func TestARunnerWithAJobOfAFormerScaleSetIsDoubted(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -873,7 +874,7 @@ func TestARunnerWithAJobOfAFormerScaleSetIsDoubted(t *testing.T) {
 	}
 }
 
-// A server that doesn't count runners can't tell that one is missing.
+// A server that does not count runners cannot show that one is missing.
 func TestWhereGitHubMayNotCountRegistrationsAreLookedUp(t *testing.T) {
 	b := newBench(t)
 	b.snapshot.Statistics.RegisteredRunners = 0
@@ -905,7 +906,8 @@ func TestARunnerThatGitHubSawOnceIsDoubtedAsOneThatWasOnline(t *testing.T) {
 	}
 }
 
-// A pool that has as many jobs as it may says so, and how many wait; it doesn't change its mind between two jobs.
+// A pool with as many jobs as its max allows reports that, and how many wait. The condition does not change between two
+// jobs.
 func TestAFullPoolSaysHowManyJobsWait(t *testing.T) {
 	b := newBench(t)
 	b.start()

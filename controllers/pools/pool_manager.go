@@ -25,12 +25,12 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// gathering is how long events of runners and pods are gathered for one pass: in a
-// burst they come by the hundreds a second. messages from GitHub are acted on at once.
+// gathering is how long events of runners and pods are collected for one pass, because a burst brings hundreds per second.
+// Messages from GitHub are handled at once.
 const gathering = 100 * time.Millisecond
 
-// SetupWithManager watches pools, what they own, their runners' pods, and the
-// events of GitHub and of other sources of demand.
+// SetupWithManager watches pools, the objects that they own, their runners' pods, and the events of GitHub and other demand
+// sources.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events ...source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("runnerpool").
@@ -47,14 +47,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 	return b.Complete(r)
 }
 
-// tenant has the pools of a namespace take turns with those of others: asking its policies may take long.
+// tenant makes the pools of a namespace take turns with those in other namespaces, because evaluating its policies may take
+// long.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// poolsOf finds the pools that name a connection: its owner may have let them use it, or no more, or have other pods made for them.
+// poolsOf returns the pools that refer to a connection. A change of the connection may grant or withdraw its use, or change
+// the pods of the pools.
 func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile.Request {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := r.Client.List(ctx, pools, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // each looks once a minute
+		return nil // each pool reconciles once a minute anyway
 	}
 	var all []reconcile.Request
 	for i := range pools.Items {
@@ -63,7 +65,7 @@ func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile
 	return all
 }
 
-// connectionChanged lets those updates of connections pass that change what pools do or say.
+// connectionChanged passes updates of connections that change what pools do or report.
 func connectionChanged() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.GitHubConnection)
@@ -88,7 +90,8 @@ func gathered() handler.Funcs {
 	}
 }
 
-// ofRunners is gathered, and no longer expects a runner that was deleted: it may have come and gone between two passes.
+// ofRunners wakes pools like gathered. It also stops expecting a deleted runner, which may have come and gone between two
+// passes.
 func (m *memory) ofRunners() handler.EventHandler {
 	h := gathered()
 	wake := h.DeleteFunc
@@ -99,7 +102,7 @@ func (m *memory) ofRunners() handler.EventHandler {
 	return h
 }
 
-// runnerChanged lets those updates of Runners pass that say more than their pod does.
+// runnerChanged passes updates of Runners that contain more than their pods' changes.
 func runnerChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)

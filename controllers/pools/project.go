@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// project is the status that a pass leads to. D is nil if the pass ended before it decided, and err is why it ended before
-// all was done: then the status says nothing of what was decided but what the next pass builds on.
+// project returns the status after a pass. d is nil if the pass ended before the decision, and err is why the pass did not
+// complete. Of an incomplete pass, the status contains only what the next pass needs.
 func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: o.pool.ObjectMeta, Status: *o.pool.Status.DeepCopy()}
 	s := &pool.Status
@@ -30,7 +30,8 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	o.template.mark(pool)
 	markUnknown(pool)
 	if d == nil {
-		// The revision stays as it is until an update to the new one is planned: otherwise what it comes from would be forgotten.
+		// The revision stays unchanged until an update to the new one is planned. Otherwise the update's starting point would be
+		// lost.
 		s.Revision = cmp.Or(s.Revision, o.template.revision)
 		return *s
 	}
@@ -53,7 +54,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	markHealthy(pool, d.circuit, o.memory.health.interruption)
 	markVersion(pool, o)
-	// Rules may name another time in each decision: that alone is no reason to write.
+	// A rule's time may differ in each decision. That alone is no reason to write.
 	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
 		s.Decision = d.record
 	}
@@ -77,7 +78,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	return *s
 }
 
-// markUnknown sets the conditions that every pool has, where they are not known yet.
+// markUnknown sets the conditions that every pool has, if they are not known yet.
 func markUnknown(pool *v1alpha1.RunnerPool) {
 	for _, condition := range []string{v1alpha1.RunnerVersionCondition, v1alpha1.SaturatedCondition, v1alpha1.DrainableCondition} {
 		if !conditions.Has(pool, condition) {
@@ -86,7 +87,7 @@ func markUnknown(pool *v1alpha1.RunnerPool) {
 	}
 }
 
-// markHealthy sets the condition that reports what its runners fail of.
+// markHealthy sets the condition that reports why runners fail.
 func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
 	why := failing(c, i)
 	switch {
@@ -99,7 +100,8 @@ func markHealthy(pool *v1alpha1.RunnerPool, c scaling.Circuit, i interruption) {
 	}
 }
 
-// markVersion sets the condition that says how long GitHub takes the runners' version. What is not of the revision in force is no more said.
+// markVersion sets the condition that reports how long GitHub accepts the runners' version. It drops the version of a
+// revision that is not in force.
 func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 	v := cmp.Or(o.template.version, pool.Status.RunnerVersion)
 	if v != nil && v.Revision != pool.Status.InForce() {
@@ -121,28 +123,28 @@ func markVersion(pool *v1alpha1.RunnerPool, o observation) {
 	}
 }
 
-// markSaturated sets the condition that says that a pool is full while more jobs wait. How many is told elsewhere: a condition that changed
-// with each job would be written with each.
+// markSaturated sets the condition that reports that a pool is full while more jobs wait. The number of jobs is in another
+// field, because the condition would otherwise be written with each job.
 func markSaturated(pool *v1alpha1.RunnerPool, d *decision, observes bool) {
 	pool.Status.JobsWaiting = d.plan.Waiting
-	if observes { // it accepts none
+	if observes { // it accepts no jobs
 		pool.Status.JobsWaiting = 0
 	}
 	if !d.plan.Full || observes {
 		conditions.MarkFalse(pool, v1alpha1.SaturatedCondition, v1alpha1.WithinMaxReason, "no job waits because of max")
 		return
 	}
-	full := catalog.PoolFull.With(wording.Max(d.limits.GetMax()), because(ofMax(d.limits.Bounds)))
+	full := catalog.PoolFull.With(wording.Max(d.limits.GetMax()), boundsText(ofMax(d.limits.Bounds)))
 	if d.limits.GetMax() == 0 {
-		full = catalog.PoolClosed.With(because(ofMax(d.limits.Bounds)))
+		full = catalog.PoolClosed.With(boundsText(ofMax(d.limits.Bounds)))
 	}
 	kube.NewState(v1alpha1.SaturatedCondition, metav1.ConditionTrue, full).SetOn(pool)
 }
 
-// markPolicies sets the condition that says what policies make of the pool.
+// markPolicies sets the condition that reports the result of policies.
 func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 	switch {
-	case d.loading: // what was said last holds
+	case d.loading: // the last result stays in force
 	case len(d.failures) > 0:
 		causes := heldBy(d.failures)
 		if d.limits == nil {
@@ -156,7 +158,8 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 	}
 }
 
-// outcome turns what is amiss into the outcome of a pass that did all that it decided. After is the time to the next pass.
+// outcome returns the outcome of a pass that did all that it decided, if something is wrong. done.After is the delay until
+// the next pass.
 func outcome(o observation, d *decision, done kube.Done) error {
 	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool), o.registration.afterlife(o.pool))
 	switch {
@@ -170,7 +173,7 @@ func outcome(o observation, d *decision, done kube.Done) error {
 	return nil
 }
 
-// doneBy says how a pass is reported that went well, and when the next is due.
+// doneBy returns how a successful pass is reported, and when the next one is due.
 func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) kube.Done {
 	done := kube.Done{After: recheck, Urgent: isNews(o, d, s, err)}
 	if d != nil {
@@ -195,8 +198,8 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	return done
 }
 
-// isNews reports whether a status is to be written at once: another limit or phase of an update, and what goes on when a later
-// template is refused, or fails, have to be durable.
+// isNews reports whether a status must be written at once. New limits, a new update phase, and the state that stays in
+// force when a later template is refused or fails must be durable.
 func isNews(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) bool {
 	before := o.pool.Status
 	if s.Revision != before.Revision || s.LastHandledRetryAt != before.LastHandledRetryAt || isAllowed(s.Policy) != isAllowed(before.Policy) {

@@ -23,28 +23,28 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// registration is where the pool's runners register on GitHub.
+// registration describes where the pool's runners register on GitHub.
 type registration struct {
-	// set is the record of the pool's scale set; nil until it is in the cache, and without a scale set.
+	// set is the record of the pool's scale set; nil until it is in the cache, and for pools without a scale set.
 	set *v1alpha1.RunnerScaleSet
-	// moving is true while that record is of another connection or of a former pool, and has to go first.
+	// moving is true while that record belongs to another connection or an earlier pool, and must be deleted first.
 	moving bool
-	// rest is how runners register by the REST API; its URL is empty while the connection isn't there.
+	// rest is how runners register through the REST API. Its URL is empty while the connection does not exist.
 	rest *v1alpha1.RESTRegistration
-	// former is true while the pool goes on with credentials that are its connection's no more.
+	// former is true while the pool uses credentials that its connection no longer has.
 	former bool
 	// connection is the condition Ready of the connection; nil if there is none.
 	connection *metav1.Condition
-	// foreign is true of a connection of another namespace: the pool's owner doesn't see its events.
+	// foreign is true for a connection in another namespace, whose events the pool's owner does not see.
 	foreign bool
 	// gone is true while there is no connection.
 	gone bool
-	// notReady is what keeps runners without a scale set from being registered; nil for nothing.
+	// notReady is what prevents runners without a scale set from registering; nil for nothing.
 	notReady error
 }
 
-// authorize returns why the pool may not use its connection. While it may not, it takes in nothing and starts nothing, what works goes on to
-// its end, and what waits is ended.
+// authorize returns why the pool may not use its connection. Until it may, the pool accepts no jobs and starts no runners.
+// Runners with a job finish it, and idle runners are ended.
 func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (denied, err error) {
 	denied = r.Access.Check(ctx, connectionKey(pool), pool.Namespace)
 	if denied != nil && !kube.IsStalled(denied) {
@@ -53,7 +53,7 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 	return denied, nil
 }
 
-// look adds how the pool's connection is.
+// look adds the state of the pool's connection.
 func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g registration) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy)
@@ -65,14 +65,13 @@ func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g regi
 	return g, nil
 }
 
-// connectionKey names the pool's connection.
+// connectionKey returns the name of the pool's connection.
 func connectionKey(pool *v1alpha1.RunnerPool) client.ObjectKey {
 	return pool.Spec.ConnectionRef.From(pool.Namespace)
 }
 
-// record keeps the pool's RunnerScaleSet as the pool declares it. One that belongs to
-// another connection, or to a former pool of the same name, has to go first. A pool whose
-// runners register by the REST API has none.
+// record keeps the pool's RunnerScaleSet as the pool declares it. A record that belongs to another connection, or to an
+// earlier pool with the same name, must be deleted first. A pool whose runners register through the REST API has none.
 func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
 	if isREST(pool) {
 		return r.locate(ctx, pool, denied)
@@ -89,7 +88,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	}
 	g := registration{set: set, moving: isMoving(set, pool)}
 	switch {
-	case denied != nil: // what there is stays as it is, for the pool may be allowed again
+	case denied != nil: // the record stays unchanged, because the pool may be allowed again
 	case g.moving:
 		return g, r.retire(ctx, set)
 	case !equality.Semantic.DeepEqual(set.Spec, wantedSet(pool)), !hasMetadata(set, pool):
@@ -98,12 +97,12 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	return g, nil
 }
 
-// isMoving reports whether a record is of another connection, or of a former pool of the same name.
+// isMoving reports whether a record belongs to another connection, or to an earlier pool with the same name.
 func isMoving(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool) bool {
 	return !set.DeletionTimestamp.IsZero() || set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)
 }
 
-// retire deletes a record that is the pool's no more; its finalizer waits for the runners.
+// retire deletes a record that no longer belongs to the pool. The record's finalizer waits for the runners.
 func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil
@@ -115,8 +114,8 @@ func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.RunnerScaleSet) e
 	return nil
 }
 
-// locate finds out where runners without a scale set register: with the labels that jobs ask for, and one
-// by which those are found that were left behind.
+// locate returns where runners without a scale set register: with the labels that jobs request, and a label that identifies
+// leaked registrations.
 func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if denied == nil {
@@ -131,8 +130,8 @@ func (r *Reconciler) locate(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	return g, nil
 }
 
-// registrationOf finds what keeps runners from being registered by the REST API, as far as that is known
-// before one tries. Credentials that served once go on to serve while their connection isn't ready.
+// registrationOf returns what prevents runners from registering through the REST API, if that is known before an attempt.
+// Credentials that worked once stay in use while their connection is not ready.
 func (r *Reconciler) registrationOf(ctx context.Context, pool *v1alpha1.RunnerPool) registration {
 	key := connectionKey(pool)
 	if r.REST != nil {
@@ -143,7 +142,7 @@ func (r *Reconciler) registrationOf(ctx context.Context, pool *v1alpha1.RunnerPo
 	return registration{}
 }
 
-// newRunner is what a new runner belongs to on GitHub; nil while none can be registered.
+// newRunner returns the GitHub part of a new runner's spec; nil while none can register.
 func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alpha1.RunnerSpec {
 	spec := &v1alpha1.RunnerSpec{PoolRef: v1alpha1.LocalObjectReference{Name: pool.Name}}
 	switch {
@@ -159,19 +158,19 @@ func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alph
 	return spec
 }
 
-// isStray reports whether a runner is of no use to the pool as it is declared.
+// isStray reports whether a runner does not match the pool's current declaration.
 func (o observation) isStray(r *v1alpha1.Runner) bool { return o.whyStray(r) != "" }
 
-// whyStray says why a runner is of no use: it belongs to a scale set that GitHub has no more, or is registered
-// otherwise than the pool declares by now, as a change of labels, group or connection reaches no
-// runner that has registered; or it is of another template than its revision. "" if it is of use.
+// whyStray returns why a runner does not match the pool: it belongs to a scale set that no longer exists on GitHub, its
+// registration differs from what the pool declares now, or its template differs from its revision. A change of labels,
+// group or connection does not reach registered runners. It returns "" if the runner matches.
 func (o observation) whyStray(r *v1alpha1.Runner) string {
 	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
 		return "somebody put another template in the place of revision " + r.Spec.Revision
 	}
 	if o.registration.rest != nil {
 		want := *o.registration.rest
-		if want.URL == "" && r.Spec.REST != nil { // the connection may be on its way
+		if want.URL == "" && r.Spec.REST != nil { // the connection may not be visible yet
 			want.URL = r.Spec.REST.URL
 		}
 		if r.Spec.ConnectionRef.From(r.Namespace) != connectionKey(o.pool) || !equality.Semantic.DeepEqual(r.Spec.REST, &want) {
@@ -189,7 +188,7 @@ func (o observation) whyStray(r *v1alpha1.Runner) string {
 	return fmt.Sprintf("registered with scale set %d, and the pool has scale set %d by now", r.Spec.ScaleSetID, set.Status.ID)
 }
 
-// copyCondition is the outcome of what keeps the scale set from being ready, or runners from being registered.
+// copyCondition returns the outcome if the scale set is not ready, or runners cannot register.
 func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	if isREST(pool) || observes(pool) {
 		return g.notReady
@@ -218,7 +217,8 @@ func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	return nil
 }
 
-// afterlife is why a pool isn't ready whose connection is gone, although credentials that were taken serve on for a while: for clean-up.
+// afterlife returns why a pool is not ready after its connection was deleted. Credentials that were already read stay
+// usable for a while, for clean-up.
 func (g registration) afterlife(pool *v1alpha1.RunnerPool) error {
 	if !g.gone {
 		return nil
@@ -234,13 +234,14 @@ func wantedSet(pool *v1alpha1.RunnerPool) v1alpha1.RunnerScaleSetSpec {
 	}
 }
 
-// metadataKeys lists the keys of spec.objectMetadata that hold.
+// metadataKeys lists the keys of spec.objectMetadata that apply.
 func metadataKeys(pool *v1alpha1.RunnerPool) string {
 	keys := slices.Concat(slices.Sorted(maps.Keys(pool.Spec.LabelsOfObjects())), slices.Sorted(maps.Keys(pool.Spec.AnnotationsOfObjects())))
 	return strings.Join(keys, " ")
 }
 
-// hasMetadata reports whether a record has the labels and annotations that the pool declares, and none that it declared before.
+// hasMetadata reports whether a record has the labels and annotations that the pool declares, and none that it declared
+// before.
 func hasMetadata(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool) bool {
 	has := func(all, wanted map[string]string) bool {
 		for key, value := range wanted {
@@ -268,7 +269,7 @@ func (r *Reconciler) applyScaleSet(ctx context.Context, pool *v1alpha1.RunnerPoo
 		set.Annotations = with(set.Annotations, v1alpha1.ObjectMetadataAnnotation, keys)
 	}
 	if err := controllerutil.SetControllerReference(pool, set, r.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the scale set's record: %w", err)
+		return fmt.Errorf("setting the owner of the scale set's record: %w", err)
 	}
 	return kube.Apply(ctx, r.Client, set)
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 )
 
-// serving has a REST client of a connection, or not.
+// serving reports whether the connection has a REST client.
 type serving bool
 
 func (s serving) Get(string) (*rest.Client, bool) { return nil, bool(s) }
 
-// newRESTPool is a bench whose pool registers by the REST API, and is told of two jobs.
+// newRESTPool is a bench whose pool registers through the REST API and has a demand of two jobs.
 func newRESTPool(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
@@ -118,7 +118,8 @@ func TestAPoolTellsThatItsConnectionDoesNotServe(t *testing.T) {
 	}
 }
 
-// A pool that goes on with a former token is ready, and nobody is to find out by a restart that it isn't any more.
+// A pool that still uses old credentials is ready. Its status warns before a restart would reveal that they are no longer
+// valid.
 func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -136,7 +137,7 @@ func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
 	}
 }
 
-// That somebody suspended the check of credentials which were never taken is no Warning of the connection: its pools' it is.
+// If the check of new credentials is suspended before any were accepted, the connection emits no Warning, but its pools do.
 func TestAConnectionThatIsSuspendedBeforeItServedIsAWarningOfItsPools(t *testing.T) {
 	b := newRESTPool(t)
 	b.REST = serving(false)
@@ -154,7 +155,8 @@ func TestAConnectionThatIsSuspendedBeforeItServedIsAWarningOfItsPools(t *testing
 	}
 }
 
-// Its credentials serve for an hour, for clean-up: who deleted it must not find out then, or at a restart, what it was good for.
+// The credentials stay usable for an hour, for clean-up. The pools report the deletion before that ends or the controller
+// restarts.
 func TestAPoolWhoseConnectionWasDeletedSaysSo(t *testing.T) {
 	b := newBench(t)
 	b.start()

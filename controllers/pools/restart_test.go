@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// restart loses what the process knows: its policies, sessions and memory. It returns the events from now on.
+// restart discards the state of the process: its policies, sessions and memory. It returns the events from then on.
 func (b *bench) restart() chan string {
 	b.memory, b.snapshot, b.results = memory{}, scaleset.Snapshot{}, runners.Results{}
 	b.Policies = policies.NewEngine(func() time.Time { return b.now })
@@ -34,7 +34,7 @@ func (b *bench) restart() chan string {
 	return recorder.Events
 }
 
-// declarePolicy makes the object of a policy, so that one that isn't loaded is missed.
+// declarePolicy creates a policy object, so that the pool waits for it to be loaded.
 func (b *bench) declarePolicy(name, module string) {
 	b.t.Helper()
 	must(b.t, b.Client.Create(b.t.Context(), &v1alpha1.RunnerPolicy{
@@ -42,7 +42,7 @@ func (b *bench) declarePolicy(name, module string) {
 	}))
 }
 
-// states bring a pool into states that a restart must not change.
+// states returns functions that bring a pool into states that a restart must not change.
 func states() map[string]func(*bench) {
 	return map[string]func(*bench){
 		"ready":  func(*bench) {},
@@ -87,7 +87,7 @@ func settled(t *testing.T, settle func(*bench)) *bench {
 	return b
 }
 
-// A process that has just begun says nothing new of a pool until it knows more, whatever its state was.
+// A process that has just started reports nothing new about a pool until it knows more, whatever the pool's state was.
 func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 	for name, settle := range states() {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestARestartChangesNoConditionOfAPool(t *testing.T) {
 	}
 }
 
-// brief is what programs read of a status: all but sentences.
+// brief returns what programs read of a status: everything but sentences.
 func brief(s *v1alpha1.RunnerPoolStatus) any {
 	var all []string
 	for _, c := range s.Conditions {
@@ -117,8 +117,8 @@ func brief(s *v1alpha1.RunnerPoolStatus) any {
 	return []any{all, s.Causes, s.Health, s.Update, s.Decision}
 }
 
-// Another release may word everything otherwise. A process of it goes on with what the status records: circuits stay open, the next attempt is
-// made when it was planned, and no event is repeated.
+// Another release may change the wording of every message. Its process continues with the recorded status: circuits stay
+// open, the next attempt happens as planned, and no event is repeated.
 func TestARewordedCatalogChangesNothingAtARestart(t *testing.T) {
 	for name, settle := range states() {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestARewordedCatalogChangesNothingAtARestart(t *testing.T) {
 	}
 }
 
-// Policies that are being loaded are trouble only if that takes long.
+// Policies that are being loaded are a problem only if that takes long.
 func TestPoliciesThatAreBeingLoadedAreNoFailureYet(t *testing.T) {
 	b := newBench(t)
 	b.declarePolicy("p", limit(2, ""))
@@ -167,7 +167,7 @@ func TestPoliciesThatAreBeingLoadedAreNoFailureYet(t *testing.T) {
 	}
 }
 
-// A circuit that was open stays so in the next process, and closes with the first runner that does well.
+// An open circuit stays open in the next process, and closes with the first healthy runner.
 func TestARestartKeepsHoldingBackRunnersThatFail(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -188,7 +188,7 @@ func TestARestartKeepsHoldingBackRunnersThatFail(t *testing.T) {
 	}
 }
 
-// left is what the metric says of the runners that the pool left; 0 without a series.
+// left returns the metric of runners that the deleted pool left; 0 without a series.
 func left(t *testing.T) float64 {
 	t.Helper()
 	if testutil.CollectAndCount(leftGauge) == 0 {
@@ -229,7 +229,7 @@ func TestWhatADeletedPoolLeavesIsToldOnce(t *testing.T) {
 	}
 }
 
-// One that is deleted in the foreground stays for as long as its jobs take: nothing that it said before holds any more.
+// A pool that is deleted in the foreground stays until its jobs are done. Its earlier status no longer applies.
 func TestAPoolThatIsBeingDeletedSaysNothingOfThePast(t *testing.T) {
 	b := newBench(t)
 	b.start()

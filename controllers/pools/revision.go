@@ -33,47 +33,47 @@ import (
 // probeName is the runner's name in the dry run of a template.
 const probeName = "template-check"
 
-// recordRetry is the time to the next look at what another controller brings about;
-// its watch usually comes first.
+// recordRetry is the delay before the next check for the result of another controller. Its watch usually triggers an
+// earlier pass.
 const recordRetry = 5 * time.Second
 
-// hiddenRetry is the time to the next name of a revision.
+// hiddenRetry is the delay before the next name of a revision is tried.
 const hiddenRetry = 100 * time.Millisecond
 
-// revisionChangedEvent is the reason of the event about a template that has another revision, though it is the same.
+// revisionChangedEvent is the event reason for an unchanged template that has another revision.
 const revisionChangedEvent = "RevisionChanged"
 
-// templateState is what became of the spec's template.
+// templateState is the result of processing the spec's template.
 type templateState struct {
-	// content is the template that runners are made of, with what spec.containerMode adds.
+	// content is the template of runners, including what spec.containerMode adds.
 	content []byte
-	// digest of the spec's template.
+	// digest is the digest of the spec's template.
 	digest string
-	// adopted is the revision that is the spec's template; empty if that can't be used.
+	// adopted is the revision of the spec's template; empty if the template cannot be used.
 	adopted string
-	// revision is the newest that can be used: adopted, or the last one before; empty if there never was one.
+	// revision is the newest usable revision: adopted or the previous one; empty if there never was one.
 	revision string
-	// verdict is what policies said of the template last.
+	// verdict is the last verdict of policies on the template.
 	verdict *v1alpha1.TemplateVerdict
-	// failures of policies that could not be asked about a template that they allowed before.
+	// failures are the policies that could not be evaluated for a template that they allowed before.
 	failures []policy.Failure
-	// refusal is why the spec's template can't be used; nil if it can. Invalid says so of a pool that goes on with a former one.
+	// refusal is why the spec's template cannot be used; nil if it can. invalid is the same outcome for a pool that keeps
+	// using a previous template.
 	refusal, invalid error
-	// former is true while a pool goes on with a template of before, as the spec's can't be used.
+	// former is true while a pool keeps using a previous template because the spec's cannot be used.
 	former bool
-	// accepted identifies the template that was accepted last.
+	// accepted identifies the last accepted template.
 	accepted string
-	// hidden are names that others' revisions have, though the cache doesn't show them: they lack the labels of ours.
+	// hidden are names taken by foreign revisions that the cache does not show because they have no pool label.
 	hidden []string
-	// note is what its owner should know of a template that can be used; "" for nothing.
+	// note is advice about a usable template for its owner; empty for none.
 	note string
-	// version is what GitHub says of the version of its runners; nil if it is as in the status, or unknown.
+	// version is GitHub's information about the version of the runners; nil if it is unchanged or unknown.
 	version *v1alpha1.RunnerVersionStatus
 }
 
-// storeTemplate makes the spec's template the pool's current revision, once the API
-// server accepted the pod it leads to. A template that can't be used leaves the
-// last good one in force; without one there is nothing to go on with.
+// storeTemplate makes the spec's template the pool's current revision, once the API server has accepted its pod in a dry
+// run. If the template cannot be used, the last good one stays in force; without one, the pass ends with an error.
 func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, memory poolMemory) (templateState, error) {
 	last := memory.template
 	t := templateState{revision: pool.Status.Revision, verdict: pool.Status.Policy, accepted: last, hidden: memory.hiddenRevisions}
@@ -99,7 +99,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 			err = kube.Progress(hiddenRetry, catalog.RevisionHidden.With(name))
 		}
 	case last != this:
-		_, err = buildProbe(pool, t.content, p.network) // a former version may have taken what this one refuses
+		_, err = buildProbe(pool, t.content, p.network) // an earlier version of Corral may have accepted what this one refuses
 	}
 	if err != nil {
 		return t.refuse(name, err)
@@ -119,9 +119,9 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	return t, nil
 }
 
-// refuse leaves the last good revision in force, if there is one, as the spec's template can't be used.
+// refuse keeps the last good revision in force, if there is one, because the spec's template cannot be used.
 func (t templateState) refuse(name string, err error) (templateState, error) {
-	t.former = t.revision != "" && t.revision != name // that one was allowed once; see evictDenied
+	t.former = t.revision != "" && t.revision != name // that revision was allowed once; see evictDenied
 	t.refusal, t.invalid = err, t.goesOn(err)
 	if t.revision != "" {
 		err = nil
@@ -129,7 +129,7 @@ func (t templateState) refuse(name string, err error) (templateState, error) {
 	return t, err
 }
 
-// goesOn is the outcome of a pool whose template is refused.
+// goesOn returns the outcome of a pool whose template is refused.
 func (t templateState) goesOn(err error) error {
 	causes := kube.CausesOf(err)
 	switch {
@@ -145,7 +145,7 @@ func (t templateState) goesOn(err error) error {
 	return kube.Wait(recordRetry, causes...)
 }
 
-// mark sets the conditions that say whether the template can be used.
+// mark sets the conditions that report whether the template can be used.
 func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	switch {
 	case t.adopted != "":
@@ -157,8 +157,8 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	}
 }
 
-// nameOf finds the name under which a template is stored or, if it isn't, the first that is free: names
-// have but ten digits of the digest.
+// nameOf returns the name under which a template is stored. If it is not stored, it returns the first free name, because
+// names contain only ten digits of the digest.
 func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState) (name string, isStored bool, err error) {
 	candidates := podspec.RevisionNames(pool.Name, t.digest)
 	for _, candidate := range candidates {
@@ -186,8 +186,8 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t te
 	return name, false, nil
 }
 
-// storeRevision tries the template, and stores it under a name that is free as far as the cache shows: it may
-// not show yet what was stored before.
+// storeRevision tries the template and stores it under a name that is free according to the cache. The cache may not show
+// yet what was stored before.
 func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState, n podspec.Network, name string, before bool) error {
 	if err := r.probe(ctx, pool, t.content, n); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 		Data:     runtime.RawExtension{Raw: t.content},
 		Revision: pool.Generation,
 	}
-	// The pool is of a known kind in the scheme: this can't fail.
+	// The scheme contains the pool's kind, so this cannot fail.
 	_ = controllerutil.SetControllerReference(pool, revision, r.Client.Scheme())
 	switch err := r.Client.Create(ctx, revision); {
 	case apierrors.IsAlreadyExists(err):
@@ -212,13 +212,13 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 	return nil
 }
 
-// errHidden is of a name that another revision has, which the cache will never show.
-var errHidden = errors.New("the revision is somebody else's")
+// errHidden means that a foreign revision has the name, and that the cache will never show it.
+var errHidden = errors.New("the revision belongs to another owner")
 
-// alreadyThere is what comes of a revision that is there and that the cache doesn't show: it may not do so yet, or somebody made one without
-// the labels of ours.
+// alreadyThere handles a revision that exists although the cache does not show it. Either the cache is behind, or a user
+// created the revision without Corral's labels.
 func (r *Reconciler) alreadyThere(ctx context.Context, revision *appsv1.ControllerRevision, before bool) error {
-	known := &appsv1.ControllerRevisionList{} // of one: there is no right to get revisions
+	known := &appsv1.ControllerRevisionList{} // a list of one, because the controller may not get revisions
 	if err := r.Live.List(ctx, known, client.InNamespace(revision.Namespace), client.MatchingFields{metav1.ObjectNameField: revision.Name}); err != nil {
 		return fmt.Errorf("looking for the revision: %w", err)
 	}
@@ -231,7 +231,7 @@ func (r *Reconciler) alreadyThere(ctx context.Context, revision *appsv1.Controll
 	return nil
 }
 
-// with adds an entry to a map, which may be nil.
+// with returns a copy of a map, which may be nil, with one more entry.
 func with(given map[string]string, key, value string) map[string]string {
 	all := make(map[string]string, len(given)+1)
 	maps.Copy(all, given)
@@ -239,7 +239,7 @@ func with(given map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// buildProbe makes the pod of the template.
+// buildProbe builds the pod of the template.
 func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (*corev1.Pod, error) {
 	identity := podspec.Runner{
 		Namespace: pool.Namespace, Name: pool.Name + "-" + probeName, Pool: pool.Name, Revision: probeName, UID: pool.UID,
@@ -252,8 +252,8 @@ func buildProbe(pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) (
 	return pod, nil
 }
 
-// probe builds the pod of the template and lets the API server judge it by a dry
-// run. A refusal for want of quota is no fault of the template's.
+// probe builds the pod of the template and lets the API server check it in a dry run. A refusal because of a quota is not
+// the template's fault.
 func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, template []byte, n podspec.Network) error {
 	pod, err := buildProbe(pool, template, n)
 	if err != nil {
@@ -275,17 +275,17 @@ func (r *Reconciler) probe(ctx context.Context, pool *v1alpha1.RunnerPool, templ
 	case kube.IsRefused(err):
 		return kube.Stall(catalog.PodRefused.With().Detailed(kube.Refusal(err, "spec.template")))
 	}
-	return fmt.Errorf("trying the template: %w", err)
+	return fmt.Errorf("checking the template with a dry run: %w", err)
 }
 
 // storedRevisions are the pool's revisions that are stored.
 type storedRevisions struct {
 	templates map[string][]byte
-	// denied has why policies deny a revision by now.
+	// denied has the reasons why policies deny revisions now.
 	denied map[string]string
 }
 
-// readRevisions lists the revisions that are stored, and asks policies about each.
+// readRevisions lists the stored revisions, and evaluates the policies for each.
 func (r *Reconciler) readRevisions(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState) (storedRevisions, error) {
 	s := storedRevisions{templates: map[string][]byte{}, denied: map[string]string{}}
 	list := &appsv1.ControllerRevisionList{}
@@ -308,14 +308,13 @@ func (r *Reconciler) readRevisions(ctx context.Context, pool *v1alpha1.RunnerPoo
 	return s, nil
 }
 
-// usable lists the revisions that runners can be made from.
+// usable lists the revisions that new runners may use.
 func (s storedRevisions) usable() []string {
 	isDenied := func(name string) bool { return s.denied[name] != "" }
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.templates)), isDenied)
 }
 
-// sources are the revisions that runners are made from: that of the spec, and while an
-// update is under way the former.
+// sources returns the revisions that new runners may use: the spec's and, during an update, the previous one.
 func (o observation) sources(u *v1alpha1.UpdateStatus) []string {
 	names := []string{o.template.revision, o.pool.Status.Revision}
 	if u != nil {
@@ -324,9 +323,9 @@ func (o observation) sources(u *v1alpha1.UpdateStatus) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// sweepRevisions deletes revisions that no runner was made from, or will be. Update is the update under way.
+// sweepRevisions deletes revisions that no runner uses or will use. update is the update in progress.
 func (r *Reconciler) sweepRevisions(ctx context.Context, o observation, update *v1alpha1.UpdateStatus) error {
-	// What is stored may be gone back to.
+	// A rollback may need the stored revisions.
 	used := append(o.sources(update), o.sources(o.pool.Status.Update)...)
 	for _, x := range o.runners {
 		used = append(used, x.runner.Spec.Revision)

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// twin is a template whose digest begins as that of the other image's: such a pair is found in three seconds.
+// twin returns one of two templates whose digests begin with the same digits. Such a pair is found in three seconds.
 func twin(image string) runtime.RawExtension {
 	n := map[string]int{"runner:1": 992218, "runner:2": 1790303}[image]
 	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}},"spec":{"containers":[{"name":"runner","image":%q}]}}`, n, image)}
@@ -98,7 +98,7 @@ func TestAVerdictOnOneTemplateIsNoneOnAnotherOfTheSameName(t *testing.T) {
 	}
 }
 
-// Whoever may delete ControllerRevisions makes room under the name that was allowed.
+// Anyone who can delete ControllerRevisions may replace an allowed revision under its name.
 func TestWhatWasAllowedOfATemplateHoldsForNoOther(t *testing.T) {
 	for name, bound := range map[string]bool{"judged by policies": true, "without policies": false} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestARevisionThatTheCacheDoesNotShowIsNotTakenForOurs(t *testing.T) {
 	}
 }
 
-// Somebody's revision without the labels of ours is never shown by the cache.
+// The cache never shows a foreign revision without Corral's labels.
 func TestARevisionThatTheCacheNeverShowsTakesItsNameAlone(t *testing.T) {
 	b := newTwins(t)
 	next := podspec.RevisionNames("linux", digestOf(t, template("runner:3")))
@@ -204,7 +204,8 @@ func TestATemplateThatAFormerVersionTookIsNamed(t *testing.T) {
 	}
 }
 
-// What a deleted pool left is gone soon, by the garbage collector: one of its name waits for that, and nobody has to do anything.
+// The garbage collector soon deletes what a deleted pool left. A new pool with its name waits for that, and no user needs
+// to act.
 func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// Pods are slower than their deadline. That one runner of a longer round starts in time ends none of the others.
+// Pods take longer than their deadline. If one runner of a longer round starts in time, the others are not ended.
 func TestARunnerThatStartsEndsNoneThatStillStart(t *testing.T) {
 	b := newBench(t)
 	b.start()

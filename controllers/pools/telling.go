@@ -14,37 +14,40 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// patience is how long a pool leaves it to its connection to tell of what keeps GitHub from being used: that is sure only after some calls.
-const patience = time.Minute
+// reportDelay is how long a pool lets its connection report that GitHub cannot be used. The connection is only certain after
+// several calls.
+const reportDelay = time.Minute
 
-// trouble is what is known of what is amiss with a pool.
+// trouble records a problem of a pool that its connection should report.
 type trouble struct {
-	// unreported is true while it is left for the connection to tell of.
+	// unreported is true while the pool leaves the report to its connection.
 	unreported bool
-	// wasReady is true if the pool was ready when that began.
+	// wasReady is true if the pool was ready when the problem began.
 	wasReady bool
 }
 
-// troubleAfter is what is known after another pass that ended so.
+// troubleAfter returns the state after a pass that ended with err.
 func (o observation) troubleAfter(err error) trouble {
 	last, unreported := o.memory.trouble, o.isOfConnection(err)
 	return trouble{unreported: unreported, wasReady: unreported && (last.wasReady || !last.unreported && conditions.IsReady(o.pool))}
 }
 
-// isLeft reports whether an outcome is left for the connection to tell of: what is amiss, or the end of what nobody was told that it began.
+// isLeft reports whether the connection emits this event instead: it is the cause, or it recovered from a failure that this
+// pool never reported.
 func (o observation) isLeft(now trouble, done kube.Done, err error) bool {
 	return now.unreported || err == nil && len(done.Unready) == 0 && o.memory.trouble.wasReady
 }
 
-// isOfConnection reports whether an outcome is one that the pool's connection tells of, or may yet. Where that is in another namespace, the
-// pool's owner doesn't see its events. What a connection in good order doesn't tell of in time is the pool's alone.
+// isOfConnection reports whether the pool's connection reports this outcome, or may still do so. The owner of a pool does
+// not see the events of a connection in another namespace. If a ready connection does not report the problem in time, only
+// the pool has it.
 func (o observation) isOfConnection(err error) bool {
 	connection := o.registration.connection
 	if connection == nil || o.registration.foreign || !connections.Tells(kube.ReasonOf(err, "")) {
 		return false
 	}
 	if connection.Status != metav1.ConditionTrue {
-		return connection.Reason != v1alpha1.WebhookSecretMissingReason && connection.Reason != v1alpha1.SuspendedReason // of which it doesn't warn, or pools go on
+		return connection.Reason != v1alpha1.WebhookSecretMissingReason && connection.Reason != v1alpha1.SuspendedReason // the connection emits no warning for these reasons, or pools keep working
 	}
 	since := o.now
 	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && connections.Tells(ready.Reason) {
@@ -53,5 +56,5 @@ func (o observation) isOfConnection(err error) bool {
 	if back := connection.LastTransitionTime.Time; back.After(since) {
 		since = back
 	}
-	return o.now.Sub(since) < patience
+	return o.now.Sub(since) < reportDelay
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// What keeps GitHub from being used is for the connection to tell of. If it is in good order, the pool does once it has been so for a minute.
+// The connection reports why GitHub cannot be used. If the connection is ready, the pool reports it after a minute.
 func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		connection string // reason of its condition; "" for in good order
+		connection string // reason of its condition; empty if it is ready
 		recovers   bool   // before the minute is over
 		reason     string // of the scale set
 		warnings   []int  // of the pool: at once, after half a minute, after a minute, a minute later
@@ -72,7 +72,7 @@ func TestAConnectionsTroubleIsToldOnce(t *testing.T) {
 	}
 }
 
-// The end of a trouble is told by who told of its beginning.
+// The object that reported a problem also reports its end.
 func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -119,7 +119,7 @@ func TestThePoolIsSilentAboutTheEndOfItsConnectionsTrouble(t *testing.T) {
 	}
 }
 
-// Who was never told how many jobs there are doesn't say that there are none.
+// A pool whose jobs were never counted does not report zero jobs.
 func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 	b := newBench(t)
 	before := testutil.CollectAndCount(jobsGauge)
@@ -139,7 +139,7 @@ func TestJobsThatNobodyEverCountedAreNotNone(t *testing.T) {
 	}
 }
 
-// Who can't ask GitHub says that runners with a job have one.
+// A pool that cannot reach GitHub counts the runners that have a job.
 func TestJobsThatNobodyCountsAreThoseThatRun(t *testing.T) {
 	b := newBench(t)
 	b.start()

@@ -21,10 +21,10 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// pausedReason is why an update that a person paused goes no further.
+// pausedReason is why an update that a user paused does not continue.
 const pausedReason = "paused by spec.update.paused"
 
-// maxTried bounds how many runners are remembered that a new template was tried with.
+// maxTried limits how many runners of a new template's trial are remembered.
 const maxTried = 256
 
 // planUpdate plans the next step of an update, within the limits of the input.
@@ -55,7 +55,8 @@ func planUpdate(o observation, u updateLimits, in scaling.Input, list []rollout.
 	return step
 }
 
-// updateState is the update under way, or the last that was rolled back; that begins anew when somebody asked for another attempt.
+// updateState returns the update in progress, or the last one if it was rolled back. A retry request restarts a rolled-back
+// update.
 func (o observation) updateState() *v1alpha1.UpdateStatus {
 	u := o.pool.Status.Update
 	if u == nil || u.Phase != v1alpha1.UpdateRolledBack || !o.health.retries {
@@ -66,8 +67,8 @@ func (o observation) updateState() *v1alpha1.UpdateStatus {
 	return &again
 }
 
-// boundsOf are the bounds of an update that the pool declares. New runners that would have no claim of its cache are no surge: they would
-// wait for those of old ones or, if they stay, be without one for life.
+// boundsOf returns the bounds of an update that the pool declares. New runners for which the cache has no claim do not
+// count as surge: they would wait for claims of old runners or, if they are persistent, never have a claim.
 func boundsOf(pool *v1alpha1.RunnerPool, desired int32) rollout.Bounds {
 	b, room := rollout.Declared(pool.Spec.Update, desired), roomFor(pool)
 	if c := pool.Spec.Cache; c != nil && pool.Spec.Persists() {
@@ -76,7 +77,7 @@ func boundsOf(pool *v1alpha1.RunnerPool, desired int32) rollout.Bounds {
 	return b.Within(room, desired)
 }
 
-// roomFor is how many runners of the pool can run.
+// roomFor returns how many runners of the pool can run.
 func roomFor(pool *v1alpha1.RunnerPool) int32 {
 	if c := pool.Spec.Cache; c != nil && c.GetOnMissing() == v1alpha1.WaitForClaim {
 		return c.MaxClaims
@@ -84,7 +85,7 @@ func roomFor(pool *v1alpha1.RunnerPool) int32 {
 	return math.MaxInt32
 }
 
-// withUpdate has scaling take a step of an update into account. The list has the runners of the input, in their order.
+// withUpdate adds a step of an update to the scaling input. list has the runners of the input, in the same order.
 func withUpdate(in scaling.Input, step rollout.Plan, list []rollout.Runner) scaling.Input {
 	in.Extra, in.Surge = step.Extra, step.Surge
 	in.Runners = slices.Clone(in.Runners)
@@ -99,8 +100,8 @@ func withUpdate(in scaling.Input, step rollout.Plan, list []rollout.Runner) scal
 	return in
 }
 
-// rolloutRunners lists the runners as the planner sees them, in the order of the observation. Those of a
-// scale set that GitHub has no more are of no revision: they can get no job.
+// rolloutRunners lists the runners for the planner, in the order of the observation. Runners of a scale set that GitHub no
+// longer has get no revision, because they can get no job.
 func rolloutRunners(o observation) []rollout.Runner {
 	list, retiring := make([]rollout.Runner, 0, len(o.runners)), o.retiring()
 	for _, x := range o.runners {
@@ -123,8 +124,8 @@ func rolloutRunners(o observation) []rollout.Runner {
 	return list
 }
 
-// startOf is when a runner began to run; zero if it didn't. That of a busy one may be
-// late: when its job began.
+// startOf returns when a runner started; zero if it did not. For a busy runner it may return a later time, when its job
+// began.
 func startOf(x observed) time.Time {
 	switch {
 	case x.runner.Status.StartedAt != nil:
@@ -135,7 +136,7 @@ func startOf(x observed) time.Time {
 	return x.verdict.Since
 }
 
-// strays names the runners without a job that aren't being ended, and are stray or are to be replaced.
+// strays returns the runners without a job that are not being ended, and are stray or due for replacement.
 func (o observation) strays() []string {
 	names := slices.Sorted(maps.Keys(o.retiring()))
 	for _, x := range o.runners {
@@ -146,11 +147,12 @@ func (o observation) strays() []string {
 	return names
 }
 
-// blockedOutdated names the runners of former templates that wait for room: runners of the new one may need less, and would wait behind them.
+// blockedOutdated returns the runners of previous templates that wait for room. Runners of the new template may need less
+// room, but would wait behind them.
 func (o observation) blockedOutdated(step rollout.Plan) (names []string) {
 	for _, x := range o.runners {
 		revision := x.runner.Spec.Revision
-		isMade := revision == step.Rest || revision == o.template.revision || o.memory.health.circuits[revision].Open() // which is tried
+		isMade := revision == step.Rest || revision == o.template.revision || o.memory.health.circuits[revision].Open() // the revision is in use or being tried
 		if x.verdict.Blocked && !isMade && !x.isEnding() && !slices.Contains(step.End, x.runner.Name) {
 			names = append(names, x.runner.Name)
 		}
@@ -158,7 +160,7 @@ func (o observation) blockedOutdated(step rollout.Plan) (names []string) {
 	return names
 }
 
-// records says how the runners of the revisions did, and after which time that may change.
+// records returns how the runners of the revisions performed, and the delay after which that may change.
 func (o observation) records() (records map[string]rollout.Record, next time.Duration) {
 	records = map[string]rollout.Record{}
 	for revision, c := range o.memory.health.circuits {
@@ -177,8 +179,8 @@ func (o observation) records() (records map[string]rollout.Record, next time.Dur
 	return records, next
 }
 
-// change is what corral.update is asked about; false if no update is under way that could
-// be held. The numbers are for the runners that were desired last.
+// change returns the input of corral.update; false if there is no update that could be held. The numbers are for the last
+// desired number of runners.
 func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	u, to := o.updateState(), o.template.revision
 	c := policy.Change{To: to}
@@ -190,7 +192,7 @@ func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	default:
 		c.From = o.former()
 	}
-	isSettled := c.Phase == string(v1alpha1.UpdateRolledBack) && !o.memory.health.circuits[c.From].Open() // otherwise it may go on
+	isSettled := c.Phase == string(v1alpha1.UpdateRolledBack) && !o.memory.health.circuits[c.From].Open() // otherwise it may continue
 	if c.From == "" || c.From == to || isSettled {
 		return policy.Change{}, rollout.Bounds{}, false
 	}
@@ -208,8 +210,8 @@ func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	return c, b, true
 }
 
-// former is the revision that an update without a state would come from, as far as runners
-// or the status tell; "" if none is to come.
+// former returns the revision from which an update without a state would start, according to the status or the runners;
+// empty if no update is due.
 func (o observation) former() string {
 	to, stored := o.template.revision, o.pool.Status.Revision
 	if stored != "" && stored != to {
@@ -224,14 +226,14 @@ func (o observation) former() string {
 	return ""
 }
 
-// markUpdated sets the condition that says where the update to a template is.
+// markUpdated sets the condition that reports the progress of the update to a template.
 func markUpdated(pool *v1alpha1.RunnerPool, step rollout.Plan, t templateState) {
 	switch u := step.State; {
 	case u != nil && u.Phase == v1alpha1.UpdateHeld:
 		kube.Mark(pool, v1alpha1.UpdatedCondition, catalog.UpdatePaused.With(u.Way("revision "), u.Reason))
 	case u != nil && u.Phase == v1alpha1.UpdateRolledBack:
 		kube.Mark(pool, v1alpha1.UpdatedCondition, catalog.UpdateRevoked.With(u.Way("revision "), u.Reason))
-	case step.Updated && t.former && kube.IsProgress(t.invalid): // what was said holds until it is known whether it is refused
+	case step.Updated && t.former && kube.IsProgress(t.invalid): // the last result stays until it is known whether the template is refused
 	case step.Updated && t.former:
 		kube.Mark(pool, v1alpha1.UpdatedCondition, kube.CausesOf(t.invalid)...)
 	case step.Updated:
@@ -241,7 +243,7 @@ func markUpdated(pool *v1alpha1.RunnerPool, step rollout.Plan, t templateState) 
 	}
 }
 
-// rolledBack is the outcome of an update that was rolled back; nil for another.
+// rolledBack returns the outcome of an update that was rolled back; nil for other updates.
 func rolledBack(u *v1alpha1.UpdateStatus, to string) error {
 	if u == nil || u.Phase != v1alpha1.UpdateRolledBack {
 		return nil
@@ -249,12 +251,12 @@ func rolledBack(u *v1alpha1.UpdateStatus, to string) error {
 	return kube.Stall(catalog.UpdateRolledBack.With(to, u.Reason))
 }
 
-// describeUpdate says where an update is.
+// describeUpdate describes the progress of an update.
 func describeUpdate(u *v1alpha1.UpdateStatus) string {
 	return fmt.Sprintf("%s %s: %s", u.Phase, u.Way("revision "), u.Reason)
 }
 
-// phaseKey identifies a phase; a change of it is written at once.
+// phaseKey identifies a phase. A change of the phase is written at once.
 func phaseKey(u *v1alpha1.UpdateStatus) string {
 	if u == nil {
 		return ""
@@ -262,7 +264,7 @@ func phaseKey(u *v1alpha1.UpdateStatus) string {
 	return fmt.Sprintf("%s/%s/%s", u.From, u.To, u.Phase)
 }
 
-// phaseEvent records that a phase begins.
+// phaseEvent emits an event for a new phase.
 func (r *Reconciler) phaseEvent(pool *v1alpha1.RunnerPool, before, now *v1alpha1.UpdateStatus) {
 	switch {
 	case now == nil:
@@ -276,22 +278,22 @@ func (r *Reconciler) phaseEvent(pool *v1alpha1.RunnerPool, before, now *v1alpha1
 	}
 }
 
-// trial remembers the runners that a new template is tried with: the objects of those that
-// had a job are soon gone. Without it, others are tried.
+// trial remembers the runners with which a new template is tried, because the objects of runners that had a job are soon
+// deleted. If it is lost, other runners are tried.
 type trial struct {
 	revision string
 	seen     map[string]tried
-	gone     []time.Time // when those began to run that had a job and are gone
+	gone     []time.Time // start times of runners that had a job and are gone
 }
 
-// tried is one such runner.
+// tried is a runner with which a new template is tried.
 type tried struct {
 	started time.Time
-	job     bool // it has or had one
+	job     bool // it has or had a job
 	ended   bool
 }
 
-// after returns the trial of a revision as its runners are now.
+// after returns the trial of a revision with the current state of its runners.
 func (t trial) after(revision string, list runnerList) trial {
 	if t.revision != revision {
 		t = trial{revision: revision}
@@ -312,7 +314,7 @@ func (t trial) after(revision string, list runnerList) trial {
 	return next
 }
 
-// after is what is known of a runner after another look; false if it proves nothing.
+// after returns the runner's state after another pass; false if the runner proves nothing.
 func (r tried) after(x observed) (tried, bool) {
 	s := x.verdict.State
 	r.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed
@@ -323,7 +325,7 @@ func (r tried) after(x observed) (tried, bool) {
 	return r, s != v1alpha1.RunnerPending && (r.job || s != v1alpha1.RunnerFailed)
 }
 
-// over lists when those began to run whose job is over.
+// over returns the start times of the runners whose job is over.
 func (t trial) over() []time.Time {
 	list := slices.Clone(t.gone)
 	for _, r := range t.seen {

@@ -26,7 +26,7 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// revisions lists the ControllerRevisions.
+// revisions returns the names of the ControllerRevisions.
 func (b *bench) revisions() []string {
 	b.t.Helper()
 	list := &appsv1.ControllerRevisionList{}
@@ -46,7 +46,7 @@ func (b *bench) work(name string) {
 	b.snapshot.Started[name] = scaleset.JobEvent{Type: scaleset.JobStarted, JobID: "job-" + name, RunnerName: name, At: b.now}
 }
 
-// edit changes the image and returns the revision before.
+// edit changes the image and returns the previous revision.
 func (b *bench) edit(image string) string {
 	b.t.Helper()
 	before := b.pool().Status.Revision
@@ -54,7 +54,7 @@ func (b *bench) edit(image string) string {
 	return before
 }
 
-// made counts the runners of each revision that aren't being ended.
+// made counts the runners of each revision that are not being ended.
 func (b *bench) made() map[string]int {
 	counts := map[string]int{}
 	for _, r := range b.runners() {
@@ -65,7 +65,7 @@ func (b *bench) made() map[string]int {
 	return counts
 }
 
-// warm keeps runners free and lets those run that there are.
+// warm makes the pool keep idle runners, and runs those that exist.
 func (b *bench) warm(idle int32) {
 	b.t.Helper()
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &idle })
@@ -74,7 +74,7 @@ func (b *bench) warm(idle int32) {
 	b.runAll()
 }
 
-// runAll lets the containers run of all runners, and those go that are being ended.
+// runAll runs the containers of all runners, and removes runners that are being ended.
 func (b *bench) runAll() {
 	b.t.Helper()
 	for _, r := range b.runners() {
@@ -89,7 +89,7 @@ func (b *bench) runAll() {
 	b.reconcile()
 }
 
-// updated is the condition Updated.
+// updated returns the condition Updated.
 func (b *bench) updated() string {
 	b.t.Helper()
 	c := conditions.Get(b.pool(), v1alpha1.UpdatedCondition)
@@ -121,7 +121,8 @@ func (b *bench) phase() v1alpha1.UpdatePhase {
 	return ""
 }
 
-// While an update is held, and after it is rolled back, runners are of the former template, and that theirs is nearly refused is to be said.
+// While an update is held, and after it is rolled back, runners use the previous template. The status must report the
+// version of that template.
 func TestTheVersionToldIsThatOfTheTemplateInForce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		update v1alpha1.UpdateSpec
@@ -184,7 +185,7 @@ func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 	}
 }
 
-// The memory of failures is lost with the process, what became of them is not.
+// The memory of failures is lost with the process, but not the rollback that they caused.
 func TestWhatIsRolledBackStaysSo(t *testing.T) {
 	b := newBench(t)
 	b.warm(1)
@@ -203,7 +204,7 @@ func TestWhatIsRolledBackStaysSo(t *testing.T) {
 	}
 }
 
-// failAll has three runners of a revision fail, of which nothing is left.
+// failAll makes three runners of a revision fail and deletes their objects.
 func (b *bench) failAll(revision string) {
 	b.t.Helper()
 	for _, r := range b.runners() {
@@ -218,7 +219,7 @@ func (b *bench) failAll(revision string) {
 	}
 }
 
-// The image of the previous template can be deleted after a rollback, and that of the new one be there by then.
+// After a rollback, the image of the previous template may be gone, and the image of the new one may exist by then.
 func TestBothTemplatesAreTriedWhileBothFail(t *testing.T) {
 	for name, restarts := range map[string]bool{"the new one is known to fail": false, "its failures are forgotten": true} {
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +305,7 @@ func TestAPausedUpdateMakesRunnersOfTheFormerTemplate(t *testing.T) {
 	}
 }
 
-// canaryHadAJob is a pool with an update whose one canary had a job and is gone.
+// canaryHadAJob is a pool with an update whose only canary had a job and is gone.
 func canaryHadAJob(t *testing.T) (b *bench, current string) {
 	t.Helper()
 	b = newBench(t)
@@ -337,7 +338,7 @@ func canaryHadAJob(t *testing.T) (b *bench, current string) {
 	return b, current
 }
 
-// A canary's Runner goes with its job.
+// A canary's Runner is deleted after its job.
 func TestCanariesThatHadAJobAreRemembered(t *testing.T) {
 	b, current := canaryHadAJob(t)
 	b.now = b.now.Add(time.Minute)
@@ -359,7 +360,7 @@ func TestAnotherAttemptTriesCanariesAnew(t *testing.T) {
 	}
 }
 
-// Canaries that fail are no reason to take in less: the former template makes up for them.
+// Failing canaries do not reduce the capacity, because runners of the previous template replace them.
 func TestCanariesThatFailHoldNothingBack(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) {
@@ -402,7 +403,7 @@ func TestAnUpdateSurvivesTheLossOfStatus(t *testing.T) {
 	}
 }
 
-// observe is what a pass would know now.
+// observe returns the observation of a pass now.
 func (b *bench) observe() observation {
 	b.t.Helper()
 	o, err := b.Reconciler.observe(b.t.Context(), b.pool(), b.memory.of(key))
@@ -416,7 +417,7 @@ func TestPoliciesNarrowAnUpdate(t *testing.T) {
 		limits updateLimits
 		denied bool // the new template
 		want   v1alpha1.UpdatePhase
-		made   int // of the new template
+		made   int // number of runners of the new template
 	}{
 		"no answer":        {want: v1alpha1.UpdateRolling, made: 1},
 		"denied":           {denied: true, want: v1alpha1.UpdateHeld},
@@ -464,13 +465,13 @@ func TestPoliciesAreAskedOnlyAboutAnUpdateUnderWay(t *testing.T) {
 	if c, _, ok := o.change(); ok {
 		t.Errorf("asked about %+v", c)
 	}
-	o.memory.health.circuits["linux-old"] = scaling.Circuit{Failures: scaling.Tolerated} // then it may go on
+	o.memory.health.circuits["linux-old"] = scaling.Circuit{Failures: scaling.Tolerated} // then it may continue
 	if c, _, ok := o.change(); !ok || c.Phase != "RolledBack" {
 		t.Errorf("asked about %+v, %v", c, ok)
 	}
 }
 
-// A pass that fails on its way must not make the next believe that the update is done.
+// If a pass fails before planning, the next pass must not conclude that the update is done.
 func TestAnUpdateBeginsOnceItIsPlanned(t *testing.T) {
 	b := newBench(t)
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Update.Paused = true })
@@ -488,7 +489,8 @@ func TestAnUpdateBeginsOnceItIsPlanned(t *testing.T) {
 	}
 }
 
-// shareClaims lets as many runners run as there are claims, and those go that are being ended; the others wait. It returns how many are there for jobs.
+// shareClaims runs as many runners as there are claims, and removes those that are being ended; the others wait. It returns
+// how many can take jobs.
 func (b *bench) shareClaims(n int) (available int) {
 	b.t.Helper()
 	for _, r := range b.runners() {
@@ -516,14 +518,15 @@ func (b *bench) shareClaims(n int) (available int) {
 	return available
 }
 
-// A new runner would wait for the claim of an old one, which would wait for the new one to run; or be without a cache for life.
+// A new runner would wait for the claim of an old one, which would wait for the new one to run. A persistent one would
+// never have a cache.
 func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 	waits := &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2, OnMissing: v1alpha1.WaitForClaim}
 	stays := &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 2}
 	for name, tc := range map[string]struct {
 		cache   *v1alpha1.CacheSpec
 		desired int32
-		// peak is how many runners there may be at once, rest how many there are in the end: no more are made while one waits.
+		// peak is the maximum number of runners at once, and rest the final number: no more are created while one waits.
 		peak, rest int
 		persists   bool
 	}{
@@ -573,7 +576,7 @@ func TestAnUpdateGoesOnThoughOldRunnersHaveAllClaims(t *testing.T) {
 	}
 }
 
-// The pool may see a crash before it's counted, and an end with exit code 0 before it's known that there was no job.
+// The pool may see a crash before it is counted, and an end with exit code 0 before it is known that there was no job.
 func TestARunnerThatEndedWithoutAJobProvesNothing(t *testing.T) {
 	for name, clean := range map[string]bool{"with an error": false, "cleanly": true} {
 		t.Run(name, func(t *testing.T) {
@@ -597,7 +600,8 @@ func TestARunnerThatEndedWithoutAJobProvesNothing(t *testing.T) {
 	}
 }
 
-// A template that is tried is believed no sooner than the update believes it: what crashes half a minute after it became idle is rolled back.
+// A new template is not trusted earlier than the update trusts it: a runner that crashes half a minute after it became idle
+// causes a rollback.
 func TestATemplateWhoseRunnersCrashAfterAWhileIsRolledBack(t *testing.T) {
 	b := newBench(t)
 	b.warm(2)

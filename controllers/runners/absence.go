@@ -16,40 +16,41 @@ import (
 )
 
 const (
-	// goneAfter is the least time between two answers of 404 that prove that a registration is gone.
+	// goneAfter is the minimum time between two 404 answers that together prove that a registration is gone.
 	goneAfter = 10 * time.Second
-	// absentFor is how long GitHub must answer 404, without interruption, before a container that runs counts as one without a job. GitHub
-	// fails the job of a runner that it has not heard from for about 9.5 minutes, and a runner without a registration cannot renew its job.
-	// So no job can run any more after ten minutes.
+	// absentFor is how long GitHub must answer 404, without interruption, before a running container counts as having no job.
+	// GitHub fails the job of a runner that it has not heard from for about 9.5 minutes, and a runner without a registration
+	// cannot renew its job. So after ten minutes no job can still be running.
 	absentFor = 10 * time.Minute
-	// absentLook is the time between two looks meanwhile. If there was none for longer than absentGap, the ten minutes begin again.
+	// absentLook is the interval between checks during absentFor. A gap between two checks that is longer than absentGap
+	// restarts the ten minutes.
 	absentLook, absentGap = time.Minute, 3 * time.Minute
 )
 
-// absence records that GitHub has answered 404 about a runner, and nothing else in between. A restart of the controller loses it, and the
-// waiting times begin again.
+// absence records an uninterrupted series of 404 answers from GitHub about a runner. It is lost when the controller
+// restarts, and the waiting times then start again.
 type absence struct {
 	since, last time.Time // the first and the last 404
-	removal     time.Time // the first 404 to the call that removes the registration; zero before
-	next        time.Time // the next look; zero if there is nothing to wait for
+	removal     time.Time // the first 404 answer to the call that removes the registration; zero if there was none
+	next        time.Time // time of the next check; zero if there is nothing to wait for
 	works       bool      // the runner may have a job
-	why         error     // what the next look waits for, if it isn't the runner
+	why         error     // why the next check must wait, unless the runner itself is the cause
 }
 
-// isAbsent reports whether GitHub has no registration that can be the runner's. The name of a runner that registers by the REST API can be
-// its own even if the labels are not.
+// isAbsent reports whether GitHub has no registration that can belong to the runner. A runner that registers through the
+// REST API may own a registration with its name even if the labels differ.
 func (p pass) isAbsent(known *registered) bool {
 	return known == nil || known.foreign != "" && p.runner.Spec.REST == nil
 }
 
-// runs reports whether the runner's container may run: it has started, or the runner has a job, which begins before the node reports the start, and
-// it has not ended.
+// runs reports whether the runner's container may be running: it has not ended, and it has either started or has a job.
+// GitHub can assign a job before the node reports that the container started.
 func (p pass) runs() bool {
 	s := &p.runner.Status
 	return (s.StartedAt != nil || p.hasOpenJob()) && s.EndedAt == nil && !isDown(p.pod)
 }
 
-// hasOpenJob reports whether the runner's pod is there and nothing shows that the runner's job is over.
+// hasOpenJob reports whether the runner's pod exists and nothing shows that the runner's job is over.
 func (p pass) hasOpenJob() bool {
 	if p.pod == nil || poolstatus.HasEnded(p.pod) {
 		return false
@@ -58,14 +59,14 @@ func (p pass) hasOpenJob() bool {
 	return job != nil && !job.IsOver()
 }
 
-// isJobReported reports whether GitHub reported how the runner's only job ended.
+// isJobReported reports whether GitHub reported the result of an ephemeral runner's job.
 func (p pass) isJobReported() bool {
 	job := p.runner.Status.Job
 	return !p.runner.Persists() && (p.completion().result != "" || job.IsOver() && job.Result != "")
 }
 
-// absent records one more 404. It returns nil once that proves that the runner is gone, and until then the time of the next look. A runner
-// that works may have a job.
+// absent records another 404 answer. It returns nil once the answers prove that the runner is gone, and until then an
+// outcome that waits for the next check. Set works if the runner may have a job.
 func (p pass) absent(works bool) error {
 	a, now := &p.memory.absence, p.Now()
 	need, again := goneAfter, goneAfter
@@ -80,9 +81,9 @@ func (p pass) absent(works bool) error {
 	switch isKnown := p.runner.Status.RunnerID != 0; {
 	case isKnown:
 	case !p.runs():
-		return nil // nothing can use a registration that nobody has the id of
+		return nil // the registration ID is unknown everywhere, so nothing can use a registration
 	default:
-		again = busyRetry // it may register itself yet
+		again = busyRetry // the runner may still register itself
 	}
 	if now.Sub(a.since) >= need && (a.removal.IsZero() || now.Sub(a.removal) >= goneAfter) {
 		return nil
@@ -91,7 +92,8 @@ func (p pass) absent(works bool) error {
 	return p.awaitLook()
 }
 
-// awaitLook returns why a runner that GitHub does not know is left alone, if it is to be looked at again later.
+// awaitLook returns the outcome that waits for the next check of a runner that GitHub does not know, or nil if the check is
+// due.
 func (p pass) awaitLook() error {
 	left := p.memory.absence.next.Sub(p.Now())
 	switch id := p.runner.Status.RunnerID; {
@@ -108,8 +110,9 @@ func (p pass) awaitLook() error {
 	}
 }
 
-// awaitAbsence ends the wait for a registration that GitHub does not know. A 404 alone says little: another call must succeed that shows that
-// this is the GitHub which registered the runner. A job that GitHub reported as completed needs no further proof.
+// awaitAbsence decides when to stop waiting for a registration that GitHub does not know. A 404 alone proves little:
+// another call must succeed to show that this is the GitHub instance that registered the runner. If GitHub reported that
+// the job completed, no further proof is needed.
 func (p pass) awaitAbsence(ctx context.Context, gh registrar, state poolstatus.Assessment) error {
 	if !p.isJobReported() {
 		err := gh.check(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// nothing are the answers by which GitHub denies that it has something, or says nothing.
+// nothing maps names to the answers with which GitHub reports that something does not exist, or reports nothing.
 var nothing = map[string]githubsim.Fault{
 	"an empty body":   {Status: http.StatusOK},
 	"an empty object": {Status: http.StatusOK, Body: "{}"},
@@ -25,8 +25,8 @@ var nothing = map[string]githubsim.Fault{
 	"404":             {Status: http.StatusNotFound},
 }
 
-// breaks has GitHub answer calls of endpoints with a fault, until what it returns is called.
-func (b *bench) breaks(f githubsim.Fault, endpoints ...githubsim.Endpoint) (mend func()) {
+// breaks makes GitHub answer calls of the endpoints with a fault, until the returned function is called.
+func (b *bench) breaks(f githubsim.Fault, endpoints ...githubsim.Endpoint) (restore func()) {
 	for _, e := range endpoints {
 		f.Endpoint = e
 		b.github.AddFault(f)
@@ -34,14 +34,14 @@ func (b *bench) breaks(f githubsim.Fault, endpoints ...githubsim.Endpoint) (mend
 	return b.github.ClearFaults
 }
 
-// step reconciles; it may fail, and be tried again.
+// step reconciles once. The pass may return an error and be retried.
 func (b *bench) step(after time.Duration) {
 	b.t.Helper()
 	b.now = b.now.Add(after)
 	_, _ = b.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
 }
 
-// running has the container run, and the controller restart after it saw that.
+// running makes the container run, and restarts the controller after it has seen that.
 func (b *bench) running() {
 	b.t.Helper()
 	b.reconcile()
@@ -63,8 +63,8 @@ func (b *bench) record(events ...scaleset.JobEvent) {
 
 func (b *bench) asked(e githubsim.Endpoint) int { return b.github.Report().Requests[e] }
 
-// After a restart, GitHub finds nothing for a moment: by the name, by the id, or by both. The call that removes the registration is sent
-// all the same, and GitHub refuses it while the runner has a job.
+// After a restart, GitHub briefly finds nothing by name, by ID, or by both. The controller still sends the call that
+// removes the registration, and GitHub refuses it while the runner has a job.
 func TestNothingFoundEndsNoDeletedRunner(t *testing.T) {
 	for kind, endpoints := range map[string][]githubsim.Endpoint{
 		"by name": {githubsim.EndpointFindAgent}, "by id": {githubsim.EndpointGetAgent}, "by both": {githubsim.EndpointFindAgent, githubsim.EndpointGetAgent},
@@ -74,7 +74,7 @@ func TestNothingFoundEndsNoDeletedRunner(t *testing.T) {
 				b := newBench(t)
 				b.running()
 				b.delete()
-				mend := b.breaks(fault, endpoints...)
+				restore := b.breaks(fault, endpoints...)
 				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
 				for range 6 {
 					b.step(time.Second)
@@ -85,7 +85,7 @@ func TestNothingFoundEndsNoDeletedRunner(t *testing.T) {
 				if n := b.asked(githubsim.EndpointDeleteAgent); kind == "by name" && n == 0 {
 					t.Error("GitHub was not asked to remove it")
 				}
-				mend()
+				restore()
 				b.passes(2, absentLook)
 				if b.pod() != nil || b.runner() != nil || b.registered() != 0 {
 					t.Errorf("left behind: %+v, %d registrations", b.runner(), b.registered())
@@ -112,7 +112,7 @@ func TestAJobWhoseContainerWasNotSeenIsLeft(t *testing.T) {
 	}
 }
 
-// GitHub answers 404 to everything about a runner whose container runs. Only something else than that ends its pod.
+// GitHub answers 404 to every request about a runner whose container runs. The pod may end only because of another fact.
 func TestOnlyAFactEndsAPodThatRuns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do    func(*bench)
@@ -138,10 +138,10 @@ func TestOnlyAFactEndsAPodThatRuns(t *testing.T) {
 				if looks == 5 {
 					tc.do(b)
 				}
-				mend := b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointGetAgent, githubsim.EndpointDeleteAgent)
+				restore := b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointGetAgent, githubsim.EndpointDeleteAgent)
 				b.breaks(nothing["an empty list"], githubsim.EndpointFindAgent)
 				b.step(absentLook)
-				mend()
+				restore()
 			}
 			if looks != tc.looks {
 				t.Errorf("its pod was deleted after %d looks; want %d", looks, tc.looks)
@@ -150,14 +150,14 @@ func TestOnlyAFactEndsAPodThatRuns(t *testing.T) {
 	}
 }
 
-// Answers that interrupt a series of 404.
+// Answers that interrupt a series of 404 answers.
 var (
 	jobRuns  = githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 1, Alter: githubsim.AlterJobStillRunning}
 	awayOnce = githubsim.Fault{Endpoint: githubsim.EndpointGetAgent, Times: 1, Status: http.StatusBadGateway}
 	noSet    = githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Times: 1, Status: http.StatusNotFound}
 )
 
-// What has no container that runs is let go after the second 404 to the call that removes it.
+// A runner without a running container is released after the second 404 answer to the call that removes it.
 func TestARegistrationIsGoneAfterTwoRefusals(t *testing.T) {
 	b := newBench(t)
 	b.running()
@@ -175,7 +175,7 @@ func TestARegistrationIsGoneAfterTwoRefusals(t *testing.T) {
 	}
 }
 
-// Without a status, and with a pod that says nothing, the Secret has the id.
+// If the status is lost and the pod has no ID, the Secret has it.
 func TestTheSecretsIDIsDeregistered(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -196,8 +196,8 @@ func TestTheSecretsIDIsDeregistered(t *testing.T) {
 	}
 }
 
-// An id that anyone wrote into a status is not sent to be removed: it is another's by GitHub's word, or GitHub knows neither the id nor
-// that the pool holds the scale set.
+// An ID that a user wrote into a status is not sent for removal. GitHub reports that it belongs to another runner, or
+// GitHub does not know the ID and the pool does not hold the scale set.
 func TestAForgedIDIsNotSent(t *testing.T) {
 	for name, prepare := range map[string]func(*bench){
 		"of another name": func(*bench) {},
@@ -233,7 +233,7 @@ func newDeletedRESTBench(t *testing.T) *bench {
 	return b
 }
 
-// GitHub answers 404 as well to credentials that lost their rights. That isn't absence, however long it lasts.
+// GitHub also answers 404 if the credentials lost their rights. That never counts as absence, however long it lasts.
 func TestLostRightsAreNoAbsence(t *testing.T) {
 	b := newDeletedRESTBench(t)
 	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner, githubsim.EndpointRunners)
@@ -251,7 +251,7 @@ func TestLostRightsAreNoAbsence(t *testing.T) {
 	}
 }
 
-// A request by id returns 404 although GitHub lists the runner.
+// A request by ID returns 404 although GitHub lists the runner.
 func TestARunnerInTheListIsNotAbsent(t *testing.T) {
 	b := newDeletedRESTBench(t)
 	b.breaks(githubsim.Fault{Status: http.StatusNotFound}, githubsim.EndpointRunner, githubsim.EndpointDeleteRunner)
@@ -262,7 +262,7 @@ func TestARunnerInTheListIsNotAbsent(t *testing.T) {
 	}
 }
 
-// After a restart, GitHub counts no runners for a while and knows none of them: those with a job go on.
+// After a restart, GitHub counts no runners for a while and knows none of them. Runners with a job keep running.
 func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
 	for answer, fault := range nothing {
 		for name, isMarked := range map[string]bool{"with a job": true, "with a job that nobody told of": false} {
@@ -272,7 +272,7 @@ func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
 				if isMarked {
 					b.record(scaleset.JobEvent{Type: scaleset.JobStarted})
 				}
-				mend := b.breaks(fault, githubsim.EndpointGetAgent, githubsim.EndpointFindAgent)
+				restore := b.breaks(fault, githubsim.EndpointGetAgent, githubsim.EndpointFindAgent)
 				b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
 				for range 14 {
 					b.Memory.Suspect(client.ObjectKey{Namespace: "ci", Name: "linux-a"}, true, b.now)
@@ -281,7 +281,7 @@ func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
 				if b.pod() == nil || b.registered() != 1 || isMarked && !b.runner().DeletionTimestamp.IsZero() {
 					t.Errorf("ended: %+v", b.runner().Status)
 				}
-				mend()
+				restore()
 				b.step(absentLook)
 				b.step(absentLook)
 				if r := b.runner(); isMarked && (r.Status.State != v1alpha1.RunnerBusy || !conditions.IsReady(r)) {
@@ -292,7 +292,7 @@ func TestDoubtedRunnersOutliveAnOutage(t *testing.T) {
 	}
 }
 
-// A runner that GitHub doesn't list yet may have been registered since, and has no job that could be over.
+// A runner that GitHub does not list yet may have registered since, so its job is not over.
 func TestAnUnlistedRunnersJobGoesOn(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
@@ -304,7 +304,8 @@ func TestAnUnlistedRunnersJobGoesOn(t *testing.T) {
 	}
 }
 
-// A runner that no job is known of may have one: neither a connection that is gone nor one whose credentials are refused tells of jobs.
+// A runner without a known job may still have one, because neither a missing connection nor one with refused credentials
+// reports jobs.
 func TestARunnerThatMayHaveAJobIsNotEndedForWantOfRights(t *testing.T) {
 	for name, prepare := range map[string]func(b *bench){
 		"its connection is gone": func(b *bench) { b.Clients.(*registry).gone = true },

@@ -25,46 +25,49 @@ import (
 )
 
 const (
-	// claimRetry is the time to the next look for a claim: what is read of them costs no request.
+	// claimRetry is the delay before the next search for a claim. Claims are read from the cache, so a retry costs no API
+	// request.
 	claimRetry = 2 * time.Second
-	// claimTries is how many claims are tried in one pass that turn out to be another's.
+	// claimTries limits how many claims one pass tries after other runners took the previous ones.
 	claimTries = 8
-	// leavingRetry is the time to the next look for one that is about to be free, leavingWait how long a runner waits for it. Kubernetes
-	// takes a second or two to take a pod away that ended, and replacements are made before that.
+	// leavingRetry is the delay between checks for a claim that is about to become free. leavingWait is how long a runner
+	// waits for such a claim: Kubernetes takes a second or two to remove an ended pod, and replacements are created before
+	// that.
 	leavingRetry, leavingWait = 250 * time.Millisecond, 5 * time.Second
-	// leavingWithin is how long a runner that ended may take to go.
+	// leavingWithin is how long an ended runner may take to disappear.
 	leavingWithin = 30 * time.Second
-	// claimShown is how long the cache may take to show a claim that was taken.
+	// claimShown is how long the cache may take to show that a runner took a claim.
 	claimShown = 10 * time.Second
-	// claimPatience is how long after its creation a persistent runner waits for the claim of one that ends.
+	// claimPatience is how long after its creation a persistent runner waits for the claim of a runner that is ending.
 	claimPatience = 2 * time.Minute
-	// Events about a runner without a claim, and about one whose claim may not be deleted.
+	// Event reasons: a runner started without a claim, and a claim could not be deleted.
 	cacheMissing, cacheKept = "CacheMissing", "CacheKept"
 )
 
-// claimMemory is what this process knows of a runner's claim.
+// claimMemory is what this process knows about a runner's claim.
 type claimMemory struct {
 	name string
-	// takenAt is when this process took it; zero if it didn't.
+	// takenAt is when this process took the claim for the runner; zero if another process did.
 	takenAt time.Time
-	// asked for a pod with it; settled what becomes of it.
+	// asked is true once a pod with the claim was requested. settled is true once the claim was kept or deleted after the
+	// runner ended.
 	asked, settled bool
-	// died is true if GitHub still counted its job when its container had ended.
+	// died is true if GitHub still counted the runner's job as running after the container had ended.
 	died bool
-	// seen is true once the cache showed the pod: when it shows it no more, it is gone.
+	// seen is true once the cache has shown the pod. If the cache no longer shows it, the pod is gone.
 	seen bool
 }
 
-// neverUsed says that no pod was made with the claim.
+// neverUsed reports whether no pod was ever created with the claim.
 func (m claimMemory) neverUsed() bool { return !m.takenAt.IsZero() && !m.asked && !m.seen }
 
-// podIsGone says that a pod that isn't shown is gone, not on its way.
+// podIsGone reports whether a pod that the cache does not show is gone, rather than not visible yet.
 func (m claimMemory) podIsGone() bool { return m.seen || m.neverUsed() }
 
 func (p pass) claims() Claims { return Claims{p.Client, p.Live, p.Memory} }
 
-// acquireClaim finds a runner a claim of its pool's cache, if its template mounts one. Missing is why it starts without one; "" if it has one, or
-// needs none.
+// acquireClaim finds a claim of the pool's cache for the runner, if its template mounts one. missing is the reason why the
+// runner starts without a claim; it is empty if the runner has one or needs none.
 func (p pass) acquireClaim(ctx context.Context, template []byte) (claim, missing string, err error) {
 	if p.pool.Spec.Cache == nil || !podspec.MountsCache(template) {
 		return "", "", nil
@@ -99,7 +102,7 @@ func (p pass) acquireClaim(ctx context.Context, template []byte) (claim, missing
 	return "", "", kube.Wait(claimRetry, catalog.ClaimsTaken.With())
 }
 
-// rememberClaim notes that the runner has a claim, and lets go of one that it had before.
+// rememberClaim records the runner's claim and releases the claim that it had before.
 func (p pass) rememberClaim(name string, isOwn bool) {
 	if before := p.memory.claim.name; before != name {
 		p.Memory.claims.release(client.ObjectKey{Namespace: p.runner.Namespace, Name: before}, p.runner.UID)
@@ -109,7 +112,7 @@ func (p pass) rememberClaim(name string, isOwn bool) {
 	}
 }
 
-// refusalOf returns why the API server refuses a claim.
+// refusalOf returns the cause to report when the API server refuses a claim.
 func refusalOf(err error) *catalog.Row {
 	if IsQuota(err) {
 		return catalog.ClaimQuota
@@ -117,14 +120,15 @@ func refusalOf(err error) *catalog.Row {
 	return catalog.ClaimRefused
 }
 
-// tryClaim does what was chosen, and returns the claim's name.
+// tryClaim takes or creates the chosen claim and returns its name. On an error, too, it returns the name of the claim that
+// it tried.
 func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
 	if choice.Use == "" {
 		name := podspec.ClaimName(p.pool.Name, choice.Make)
 		if awaited, err := p.isAwaited(ctx, name); awaited || err != nil {
 			return name, cmp.Or(err, errTaken)
 		}
-		return name, p.claims().make(ctx, p.pool, choice.Make, p.runner, p.Now())
+		return name, p.claims().create(ctx, p.pool, choice.Make, p.runner, p.Now())
 	}
 	for _, x := range all {
 		if x.Name == choice.Use && !choice.Own {
@@ -134,8 +138,9 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 	return choice.Use, nil
 }
 
-// isAwaited reports whether the pod of another runner is to have a claim that isn't there: somebody deleted it while the pod had no node, which
-// Kubernetes doesn't protect. It would have a new one of that name, too.
+// isAwaited reports whether the pod of another runner waits for a claim that does not exist. A user can delete a claim
+// while its pod has no node yet, because Kubernetes protects it only afterwards. That pod would also use a new claim with
+// the same name.
 func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
 	list := &corev1.PodList{}
 	if err := p.Client.List(ctx, list, client.InNamespace(p.pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: p.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -146,7 +151,7 @@ func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
 	}), nil
 }
 
-// without is a list in which a claim is another's.
+// without returns the list with the named claim marked as in use by another runner.
 func without(all []PoolClaim, pool, name string) []PoolClaim {
 	list := make([]PoolClaim, 0, len(all)+1)
 	for _, x := range all {
@@ -157,7 +162,8 @@ func without(all []PoolClaim, pool, name string) []PoolClaim {
 	return append(list, PoolClaim{Claim: claims.Claim{Name: name, Number: numberOf(pool, name), InUse: true}})
 }
 
-// waitForClaim is nil if the runner starts without a claim. One that stays would be without for life: it waits a while where one is free soon.
+// waitForClaim returns nil if the runner starts without a claim. A persistent runner would then never have one, so it waits
+// for a while if a claim will be free soon.
 func (p pass) waitForClaim(why catalog.Cause, soon bool) error {
 	isPatient := soon && p.runner.Persists() && p.Now().Sub(p.runner.CreationTimestamp.Time) < min(claimPatience, p.pool.Spec.Deadlines.GetStartup()/2)
 	if !isPatient && p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
@@ -166,7 +172,7 @@ func (p pass) waitForClaim(why catalog.Cause, soon bool) error {
 	return kube.Wait(claimRetry, why)
 }
 
-// startedWithout tells that the runner has no claim, and why.
+// startedWithout emits an event and records that the runner started without a claim, and why.
 func (p pass) startedWithout(missing string) {
 	if missing == "" {
 		return
@@ -175,7 +181,8 @@ func (p pass) startedWithout(missing string) {
 	p.Memory.recordMissed(p.poolKey(), v1alpha1.CacheMiss{Runner: p.runner.Name, Time: metav1.NewTime(p.Now()), Reason: missing})
 }
 
-// endPod ends the runner's pod, and deletes it unless it is kept. What becomes of its claim is settled first, as long as the pod tells how the runner ended.
+// endPod ends the runner's pod and deletes it unless it is kept for debugging. It settles the claim first, while the pod
+// still shows how the runner ended.
 func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if err := p.settleClaim(ctx, o, state); err != nil {
 		return err
@@ -188,8 +195,8 @@ func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assess
 	return p.deletePod(ctx)
 }
 
-// settleClaim deletes the claim of a runner that didn't end well. That of one that did needs no request,
-// unless it had it for long: it is free when the runner is gone.
+// settleClaim deletes the claim of a runner that did not end well. After a clean end the claim needs no request, because it
+// is free once the runner is gone. Only a claim held for a long time is renewed.
 func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if p.memory.claim.settled || !p.mayHaveClaim() {
 		return nil
@@ -220,7 +227,8 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 	return nil
 }
 
-// mayHaveClaim reports whether the runner has a claim, or nobody remembers. A pool's claims go with it.
+// mayHaveClaim reports whether the runner has a claim, or whether this process cannot know. When the pool is gone, its
+// claims are deleted with it.
 func (p pass) mayHaveClaim() bool {
 	if p.pool == nil {
 		return false
@@ -228,7 +236,7 @@ func (p pass) mayHaveClaim() bool {
 	return p.memory.claim.name != "" || p.pod == nil && p.pool.Spec.Cache != nil
 }
 
-// applyFate does with a claim what is to become of it.
+// applyFate keeps, blames or deletes the claim.
 func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why string) error {
 	switch fate {
 	case claims.Keep:
@@ -245,8 +253,8 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 	return nil
 }
 
-// giveUpClaim lets go of a claim after a while without the rights to it. One to be deleted becomes nobody's, so that no runner takes it;
-// without the right to that, none can.
+// giveUpClaim stops waiting for missing rights to a claim after orphanAfter. It removes the holder of a claim that should
+// be deleted, so that no runner takes it. Without the right to do so, no runner can take the claim either.
 func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
 	if !kube.IsRefused(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
 		return refused
@@ -262,11 +270,11 @@ func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, re
 	return nil
 }
 
-// ending is what is known of how the runner ends.
+// ending returns the facts about the runner's end that decide its claim's fate.
 func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	s := &p.runner.Status
 	letGo := p.memory.end.deregistered || s.DeregisteredAt != nil
-	jobGone := p.runner.Persists() && letGo && o.EndedAt.IsZero() // GitHub doesn't let go of a runner with a job
+	jobGone := p.runner.Persists() && letGo && o.EndedAt.IsZero() // GitHub never removes the registration of a runner with a job
 	return claims.Ending{
 		Known:   p.pod != nil || s.StartedAt != nil || p.memory.claim.neverUsed(),
 		Started: !o.StartedAt.IsZero(), Ended: !o.EndedAt.IsZero(), Clean: o.EndedClean,
@@ -276,8 +284,9 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	}
 }
 
-// jobOutlived reports whether the job ended long after the container: the runner died with it, and GitHub ended it in its place. This
-// is in the status, whereas what GitHub answered meanwhile is lost with the process.
+// jobOutlived reports whether the job ended long after the container did. In that case the runner died with its job, and
+// GitHub ended the job later. The status still shows this after a restart of the controller, unlike GitHub's earlier
+// answers.
 func (p pass) jobOutlived(o observation) bool {
 	at := p.completion().at
 	if o.Job != nil && o.Job.CompletedAt != nil {

@@ -28,29 +28,31 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// What a watch shows: it is older than what there is.
+// snapshot is what a watch shows. It may be older than the actual state.
 type snapshot struct {
 	runners v1alpha1.RunnerList
 	pods    corev1.PodList
 	claims  corev1.PersistentVolumeClaimList
 }
 
-// cacheWorld is a pool with a cache whose runners come and go in any order, and a controller that is killed at any write, whose
-// cache shows old things, and that loses all status.
+// cacheWorld is a pool with a cache whose runners come and go in any order. Its controller is killed at arbitrary writes,
+// sees a stale cache, and loses all status.
 type cacheWorld struct {
 	*bench
 	*rand.Rand
 	truth client.WithWatch
 	shown snapshot
-	// writes left until the process is killed; below 0 it isn't. Lost says that the last one isn't made, either.
+	// writes is the number of writes until the process is killed; a negative number means never. lost means that the last
+	// write is not made either.
 	writes     int
 	lost, dead bool
 	made       int
-	// dirty claims were in a container that didn't end well, by their UID, with its runner.
+	// dirty maps the UIDs of claims whose container did not end well to the runner.
 	dirty map[types.UID]string
-	// synced says that the cache showed all there was since the process began; gone that somebody deleted a claim since.
+	// synced is true if the cache has shown everything since the process began. gone is true if a user has deleted a claim
+	// since then.
 	synced, gone bool
-	// taken counts the claims that were taken over, so that the test is known to test something.
+	// taken counts claims that another runner took over, to prove that the test covers that.
 	taken int
 }
 
@@ -99,7 +101,7 @@ func newCacheWorld(t *testing.T, seed uint64) *cacheWorld {
 	return w
 }
 
-// silent tells nobody.
+// silent drops all events.
 type silent struct{}
 
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
@@ -121,7 +123,7 @@ func pointers[T any](items []T) (all []*T) {
 	return all
 }
 
-// get reads what the controller watches as the snapshot has it.
+// get reads watched kinds from the snapshot.
 func (w *cacheWorld) get(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	switch o := o.(type) {
 	case *v1alpha1.Runner:
@@ -133,7 +135,7 @@ func (w *cacheWorld) get(ctx context.Context, _ client.WithWatch, key client.Obj
 }
 
 func (w *cacheWorld) list(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-	switch l := l.(type) { // all are of the pool
+	switch l := l.(type) { // all belong to the pool
 	case *corev1.PersistentVolumeClaimList:
 		w.shown.claims.DeepCopyInto(l)
 	case *corev1.PodList:
@@ -144,7 +146,8 @@ func (w *cacheWorld) list(ctx context.Context, _ client.WithWatch, l client.Obje
 	return nil
 }
 
-// write makes a write, unless the process is killed at it: then nobody knows whether it was made, and no later one is.
+// write performs a write unless the process is killed at it. Then the write may or may not have happened, and no later
+// write happens.
 func (w *cacheWorld) write(do func() error) error {
 	if w.dead {
 		return errKilled
@@ -172,13 +175,13 @@ func (w *cacheWorld) lists(s *snapshot) {
 	}
 }
 
-// sync has the cache show what there is.
+// sync makes the cache show the actual state.
 func (w *cacheWorld) sync() {
 	w.shown, w.synced, w.gone = snapshot{}, true, false
 	w.lists(&w.shown)
 }
 
-// check looks for two pods in one claim, pods in claims that weren't left in a good state, and more claims than there may be.
+// check fails on a claim that two pods mount, a pod that mounts a dirty claim, and more claims than the pool allows.
 func (w *cacheWorld) check() {
 	w.t.Helper()
 	var s snapshot
@@ -205,7 +208,7 @@ func (w *cacheWorld) check() {
 	}
 }
 
-// protect lets go of deleted claims that no pod with a node mounts, as Kubernetes does.
+// protect releases deleted claims that no pod with a node mounts, as Kubernetes does.
 func (w *cacheWorld) protect() {
 	w.t.Helper()
 	var s snapshot
@@ -224,7 +227,7 @@ func (w *cacheWorld) protect() {
 	}
 }
 
-// pass reconciles one runner, killed at one of its writes now and then.
+// pass reconciles one runner, and sometimes kills the process at one of its writes.
 func (w *cacheWorld) pass(name string) {
 	w.writes = -1
 	if w.IntN(4) == 0 {
@@ -236,15 +239,15 @@ func (w *cacheWorld) pass(name string) {
 	}
 }
 
-// again is another process, whose cache may be as old as before: it may be filled by an API server that is behind, but not also behind what
-// somebody does by hand.
+// again starts another process, whose cache may be as old as before, because an API server that is behind may fill it. But
+// its cache shows what a user deleted.
 func (w *cacheWorld) again() {
 	if w.Memory, w.dead, w.writes, w.synced = NewMemory(), false, -1, false; w.IntN(2) == 0 || w.gone {
 		w.sync()
 	}
 }
 
-// strike does something to a runner's pod: it goes, runs, dies or does its job.
+// strike changes a runner's pod: it disappears, runs, dies or completes its job.
 func (w *cacheWorld) strike(pod *corev1.Pod) {
 	w.t.Helper()
 	at, what := metav1.Time{Time: w.now}, w.IntN(4)
@@ -286,7 +289,7 @@ func (w *cacheWorld) strike(pod *corev1.Pod) {
 	}
 }
 
-// wipe loses the status of all runners.
+// wipe deletes the status of all runners.
 func (w *cacheWorld) wipe() {
 	w.t.Helper()
 	var s snapshot
@@ -300,7 +303,7 @@ func (w *cacheWorld) wipe() {
 	w.again()
 }
 
-// step lets one thing happen.
+// step performs one random action.
 func (w *cacheWorld) step() {
 	w.t.Helper()
 	var s snapshot
@@ -313,7 +316,7 @@ func (w *cacheWorld) step() {
 	case what < 12 && len(runners) > 0:
 		w.pass(runners[w.IntN(len(runners))].Name)
 	case what < 13:
-		w.pass(fmt.Sprintf("linux-%d", 1+w.IntN(w.made+1))) // one that is gone, perhaps
+		w.pass(fmt.Sprintf("linux-%d", 1+w.IntN(w.made+1))) // the runner may be gone
 	case what < 15 && len(pods) > 0:
 		w.strike(&pods[w.IntN(len(pods))])
 	case what < 16 && len(runners) > 0:
@@ -337,7 +340,7 @@ func (w *cacheWorld) step() {
 	}
 }
 
-// settle ends all runners, and deletes what the pool doesn't need any more.
+// settle ends all runners, and deletes the claims that the pool does not need any more.
 func (w *cacheWorld) settle() {
 	w.t.Helper()
 	var s snapshot
@@ -378,8 +381,8 @@ func (w *cacheWorld) settle() {
 
 func (w *cacheWorld) claimsOf() Claims { return Claims{w.Client, w.Live, w.Memory} }
 
-// Whatever the order of events, wherever the process is killed, and whatever is lost: no claim is in two pods, none that a runner
-// didn't leave in a good state reaches another, there are never more than the pool allows, and none is left.
+// For any order of events, any point at which the process is killed, and any loss: no claim is mounted by two pods, no
+// dirty claim reaches another runner, the pool never has more claims than allowed, and none is leaked.
 func TestNoClaimIsEverHeldTwice(t *testing.T) {
 	taken := 0
 	for seed := range uint64(worldSeeds) {

@@ -29,7 +29,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// newCachedBench is newBench with a pool that has a cache of so many claims.
+// newCachedBench returns a bench whose pool has a cache with maxClaims claims.
 func newCachedBench(t *testing.T, maxClaims int32) *bench {
 	t.Helper()
 	b := newBench(t)
@@ -37,7 +37,7 @@ func newCachedBench(t *testing.T, maxClaims int32) *bench {
 	return b
 }
 
-// cache gives the pool a cache of so many claims, and its revision.
+// cache gives the pool, and its revision, a cache with maxClaims claims.
 func (b *bench) cache(maxClaims int32) {
 	b.t.Helper()
 	p, revision := b.pool(), get(b, &appsv1.ControllerRevision{}, "linux-1")
@@ -56,16 +56,16 @@ func (b *bench) claim(number int) *corev1.PersistentVolumeClaim {
 	return get(b, &corev1.PersistentVolumeClaim{}, podspec.ClaimName("linux", number))
 }
 
-// formerOf puts a claim there that a runner took an hour ago.
+// formerOf creates a claim that a runner took an hour ago.
 func (b *bench) formerOf(number int, name, uid string) {
 	b.t.Helper()
 	runner := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID(uid)}}
-	if err := (Claims{Client: b.Client}).make(b.t.Context(), b.pool(), number, runner, b.now.Add(-time.Hour)); err != nil {
+	if err := (Claims{Client: b.Client}).create(b.t.Context(), b.pool(), number, runner, b.now.Add(-time.Hour)); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// another makes one more runner of the pool.
+// another creates one more runner of the pool.
 func (b *bench) another(name, uid string) *v1alpha1.Runner {
 	b.t.Helper()
 	r := &v1alpha1.Runner{
@@ -86,7 +86,7 @@ func (b *bench) reconcileOf(r *v1alpha1.Runner) {
 	}
 }
 
-// allEvents are all events so far.
+// allEvents returns all events so far.
 func (b *bench) allEvents() string {
 	var all []string
 	for len(b.events) > 0 {
@@ -95,7 +95,7 @@ func (b *bench) allEvents() string {
 	return strings.Join(all, "\n")
 }
 
-// hiding is a client whose cache shows nothing of a name.
+// hiding returns a client whose cache does not show objects with the name.
 func hiding(c client.Client, name string) client.Client {
 	return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if key.Name == name {
@@ -112,7 +112,7 @@ func (b *bench) holder(number int) string {
 
 func (b *bench) mounted() string { return b.pod().Annotations[v1alpha1.CacheClaimAnnotation] }
 
-// doJob lets the runner's job begin, end and be told of.
+// doJob makes the runner's job begin and end, and reports both.
 func (b *bench) doJob() {
 	b.t.Helper()
 	recorder := &Recorder{Client: b.Client, Namespace: "ci", Memory: b.Memory}
@@ -165,7 +165,8 @@ func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
 	}
 }
 
-// A runner that dies with exit code 0 tells nothing: GitHub ends its job much later, whatever this process remembers of that.
+// A runner that dies with exit code 0 does not report its job. GitHub ends the job much later, whether or not this process
+// remembers that.
 func TestTheClaimOfARunnerWhoseJobEndedLongAfterItIsDeleted(t *testing.T) {
 	for late, kept := range map[time.Duration]bool{poolstatus.Settle: true, poolstatus.Settle + time.Second: false} {
 		b := newCachedBench(t, 1)
@@ -186,7 +187,7 @@ func TestTheClaimOfARunnerWhoseJobEndedLongAfterItIsDeleted(t *testing.T) {
 	}
 }
 
-// What becomes of the claim is settled before the pod is deleted, which alone may know how the runner ended.
+// The claim's fate is decided before the pod is deleted, because only the pod may show how the runner ended.
 func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()
@@ -205,7 +206,7 @@ func TestTheClaimIsDeletedBeforeThePod(t *testing.T) {
 	}
 }
 
-// The runner is let go without the rights to delete its claim, which no other gets all the same.
+// Without the rights to delete its claim, the runner is still released, and no other runner gets the claim.
 func TestAClaimThatMayNotBeDeletedHoldsUpNoEnd(t *testing.T) {
 	for name, refused := range refusals() {
 		t.Run(name, func(t *testing.T) { testAClaimThatMayNotBeDeleted(t, refused) })
@@ -241,7 +242,7 @@ func testAClaimThatMayNotBeDeleted(t *testing.T, refused error) {
 	}
 }
 
-// A claim isn't too old the moment its holder ends, however long that had it.
+// A claim does not expire at the moment when its holder ends, however long the holder had it.
 func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
 	for had, renewed := range map[time.Duration]bool{time.Hour: false, 100 * time.Hour: true} {
 		b := newCachedBench(t, 1)
@@ -261,7 +262,7 @@ func TestTheTimeToLiveBeginsAtTheEndOfALongRunner(t *testing.T) {
 	}
 }
 
-// Nobody told of its job but GitHub, which didn't let go of it, and then forgot it.
+// Only GitHub knew of the job: it first refused to remove the registration, and then no longer knew it.
 func TestARunnerThatGotAJobAsItWasEndedLeavesItsClaim(t *testing.T) {
 	for exit, kept := range map[int32]bool{0: true, 1: false} {
 		b := newRESTBench(t)
@@ -298,7 +299,7 @@ func TestAnIdleRunnerThatIsNotWantedLeavesItsClaim(t *testing.T) {
 	}
 }
 
-// Its container died with a job that is over for GitHub by now, and waits to run again, or does.
+// The container died during a job that is over for GitHub by now. It waits to restart, or has restarted.
 func TestTheClaimOfAPersistentRunnerThatCrashedIsDeleted(t *testing.T) {
 	again := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 	for name, tc := range map[string]struct {
@@ -344,7 +345,7 @@ func TestAClaimIsTakenOverOnlyWhenItsHolderAndItsPodAreGone(t *testing.T) {
 				b := newCachedBench(t, 1)
 				b.formerOf(0, "linux-z", "uid-z")
 				b.create(there.DeepCopyObject().(client.Object))
-				if live { // the cache doesn't show it yet
+				if live { // the cache does not show it yet
 					b.Client = hiding(b.Client, "linux-z")
 				}
 				b.reconcile()
@@ -384,12 +385,12 @@ func TestWithoutAFreeClaimTheRunnerStartsWithoutOrWaits(t *testing.T) {
 	}
 }
 
-// A node takes a pod away some time after it ended. The replacement of its runner waits for that, for a bound: it would start without a
-// cache in every pool that is full.
+// A node removes a pod some time after it ended. The replacement waits for that, for a limited time. Otherwise it would
+// start without a cache in every pool that is full.
 func TestARunnerWaitsShortlyForAClaimThatLeaves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age   time.Duration // of the runner
-		ended bool          // the holder, whose runner is gone and whose pod is being deleted
+		ended bool          // the holder, whose Runner is gone and whose pod is being deleted
 		waits bool
 	}{
 		"the pod of the holder is going": {0, true, true},
@@ -489,7 +490,8 @@ func TestAClaimOfAnotherZoneIsLeftAloneForAWhile(t *testing.T) {
 	}
 }
 
-// Nothing makes volumes of the class: without this, each runner would make another claim and wait for it until its deadline.
+// No provisioner creates volumes of the class. Otherwise each runner would create another claim and wait for it until its
+// deadline.
 func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
 	b := newCachedBench(t, 100)
 	b.reconcile()
@@ -526,7 +528,7 @@ func TestRunnersStartWithoutAClaimWhereTheClassHasNoVolumes(t *testing.T) {
 	}
 }
 
-// A claim that this process saw freed costs one request: the one that takes it.
+// A claim that this process saw becoming free costs one request, which takes it.
 func TestACacheCostsOneRequestAJob(t *testing.T) {
 	b := newCachedBench(t, 1)
 	var asked []string
@@ -548,7 +550,7 @@ func TestACacheCostsOneRequestAJob(t *testing.T) {
 	b.Client = counted
 	b.Live = interceptor.NewClient(counted, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		switch o.(type) {
-		case *corev1.Namespace, *corev1.Secret: // once for each namespace and each pool
+		case *corev1.Namespace, *corev1.Secret: // once per namespace and per pool
 		default:
 			note("get", o)
 		}
@@ -575,7 +577,7 @@ func TestACacheCostsOneRequestAJob(t *testing.T) {
 	}
 }
 
-// finishOther lets a runner go as if it had never been started.
+// finishOther removes a runner as if it had never been started.
 func (b *bench) finishOther(name string) {
 	b.t.Helper()
 	r := get(b, &v1alpha1.Runner{}, name)
@@ -611,7 +613,8 @@ func TestAClaimThatAnotherTookMeanwhileIsLeftToIt(t *testing.T) {
 	}
 }
 
-// Kubernetes keeps a deleted claim only for pods that have a node: one that waits for a node would have the new claim of that name, too.
+// Kubernetes protects a deleted claim only for pods that have a node. A pod that waits for a node would also use a new
+// claim with that name.
 func TestAClaimThatAPodWaitsForIsNotMadeForAnother(t *testing.T) {
 	for name, shown := range map[string]bool{"the cache shows the pod": true, "the cache doesn't yet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -639,7 +642,7 @@ func TestAClaimThatAPodWaitsForIsNotMadeForAnother(t *testing.T) {
 	}
 }
 
-// Somebody deletes the claim by hand, and nothing of it is left.
+// A user deletes the claim, and nothing remains of it.
 func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()
@@ -655,7 +658,7 @@ func TestAClaimThatIsGoneHoldsUpNoEnd(t *testing.T) {
 	}
 }
 
-// A runner of a revision without a cache takes no claim, although its pool has one by now.
+// A runner of a revision without a cache takes no claim, although its pool has a cache by now.
 func TestARunnerOfARevisionWithoutACacheTakesNoClaim(t *testing.T) {
 	b := newCachedBench(t, 1)
 	revision := get(b, &appsv1.ControllerRevision{}, "linux-1")
@@ -667,7 +670,7 @@ func TestARunnerOfARevisionWithoutACacheTakesNoClaim(t *testing.T) {
 	}
 }
 
-// A persistent runner would be without a cache for life: it waits for the claim of a runner that ends, for a while.
+// A persistent runner would never have a cache, so it waits for a while for the claim of a runner that is ending.
 func TestAPersistentRunnerWaitsForTheClaimOfOneThatEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		persists, isEnding bool
@@ -716,7 +719,7 @@ func TestAPersistentRunnerWaitsForTheClaimOfOneThatEnds(t *testing.T) {
 	}
 }
 
-// What is noted of claims that are gone is forgotten.
+// Notes about deleted claims are dropped.
 func TestNotesOfClaimsGoWithThem(t *testing.T) {
 	b := newCachedBench(t, 1)
 	b.reconcile()

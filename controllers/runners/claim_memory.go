@@ -15,20 +15,22 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// claimNotes hold what this process did or saw of claims and the cache may not show yet. Runners that are started side by side choose
-// one after the other. Lost with the process: the API server refuses the second, and is asked who is gone.
+// claimNotes holds what this process did to claims or observed about them before the cache shows it. Concurrent runners
+// choose their claims one after the other. If the process restarts, the notes are lost: the API server then rejects the
+// second writer of a claim, and live reads show which holders are gone.
 type claimNotes struct {
 	mu sync.Mutex
-	// taken has the runner that takes or took a claim, until the cache shows that, and its pod.
+	// taken maps a claim to the runner that is taking it or took it, until the cache shows that and the runner's pod.
 	taken notes[taking]
-	// gone has the last holder of a claim that was seen to be gone, and its pod.
+	// gone maps a claim to its last holder, if this process observed that the holder and its pod are gone.
 	gone notes[types.UID]
 }
 
-// notes are about claims, those of each pool by themselves: the lock is everybody's, and a pool has few claims.
+// notes maps claims to values, grouped by pool. All pools share one lock, and a pool has few claims, so the operations stay
+// short.
 type notes[V any] map[types.NamespacedName]map[types.NamespacedName]V
 
-// stemOf is what the names of a pool's claims have in common.
+// stemOf returns the prefix that the names of a pool's claims share.
 func stemOf(claim types.NamespacedName) types.NamespacedName {
 	claim.Name = claim.Name[:max(0, strings.LastIndexByte(claim.Name, '-'))]
 	return claim
@@ -60,13 +62,13 @@ func (n notes[V]) remove(claim types.NamespacedName) {
 	}
 }
 
-// taking is of a runner that takes a claim, or took it; shown is true once the cache showed that.
+// taking describes a runner that is taking or took a claim. shown is true once the cache has shown it as the holder.
 type taking struct {
 	by    types.UID
 	shown bool
 }
 
-// choose chooses a claim for a runner, and notes it as the runner's.
+// choose selects a claim for a runner and records the runner as its holder.
 func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,7 +83,7 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 	return choice
 }
 
-// known are the claims that the cache shows and those that this process took since. The caller holds the lock.
+// known returns the claims that the cache shows, plus those that this process took since. The caller holds the lock.
 func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID) []claims.Claim {
 	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
 	for _, x := range all {
@@ -95,7 +97,7 @@ func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner ty
 		list = append(list, x.Claim)
 	}
 	for key, t := range n.taken.ofPool(types.NamespacedName{Namespace: pool.Namespace, Name: pool.Name}) {
-		isOwnAndGone := t.shown && t.by == runner // another's pod may wait for it
+		isOwnAndGone := t.shown && t.by == runner // the pod of another runner may be waiting for the claim
 		if number := numberOf(pool.Name, key.Name); number >= 0 && !shown[key] && !isOwnAndGone {
 			list = append(list, claims.Claim{Name: key.Name, Number: number, Holder: t.by, InUse: true})
 		}
@@ -103,7 +105,7 @@ func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner ty
 	return list
 }
 
-// release forgets that a claim is a runner's.
+// release forgets that the runner holds the claim.
 func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,19 +114,19 @@ func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	}
 }
 
-// podShown notes that the cache shows the pod of a claim's runner.
+// podShown records that the cache shows the pod of the claim's runner.
 func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if t, _ := n.taken.get(claim); t == (taking{runner, true}) {
 		n.taken.remove(claim)
 	}
-	if uid, _ := n.gone.get(claim); uid == runner { // it is back, as after a restore of etcd
+	if uid, _ := n.gone.get(claim); uid == runner { // the pod is back, for example after a restore of etcd
 		n.gone.remove(claim)
 	}
 }
 
-// isReserved reports whether a runner takes a claim, or took it and the cache doesn't show it.
+// isReserved reports whether a runner is taking a claim, or has taken it and the cache does not show that yet.
 func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +134,7 @@ func (n *claimNotes) isReserved(claim types.NamespacedName) bool {
 	return ok
 }
 
-// sawGone reports whether a claim's holder was seen to be gone.
+// sawGone reports whether this process observed that the claim's holder is gone.
 func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +142,7 @@ func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool 
 	return uid == holder
 }
 
-// retain drops what is noted of the holders of those of a pool's claims that aren't there.
+// retain drops the recorded holders of a pool's claims that no longer exist.
 func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -155,7 +157,7 @@ func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
 	}
 }
 
-// forget notes that a runner is gone; surely if its pod is, too.
+// forget records that a runner is gone. surely is true if its pod is known to be gone too.
 func (n *claimNotes) forget(claim types.NamespacedName, runner types.UID, surely bool) {
 	n.release(claim, runner)
 	n.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// However many claims others took or left, a runner chooses among those of its own pool.
+// A runner chooses among the claims of its own pool, however many claims other pools have.
 func TestAClaimIsChosenAmongThePoolsOwn(t *testing.T) {
 	pool := func(namespace, name string) *v1alpha1.RunnerPool {
 		p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -51,12 +51,12 @@ func TestAClaimIsChosenAmongThePoolsOwn(t *testing.T) {
 	}
 }
 
-// Records of a namespace that has many to write leave another's its turn, also while runners are started.
+// A namespace with many records to write leaves other namespaces their turn, also while runners are starting.
 func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
-	for _, most := range []int{recordParallel, recordBeside} {
+	for _, most := range []int{recordParallel, recordWhileStarting} {
 		synctest.Test(t, func(t *testing.T) {
 			m := NewMemory()
-			if most == recordBeside {
+			if most == recordWhileStarting {
 				m.beginStart(&runnerMemory{})
 			}
 			var order []string
@@ -78,7 +78,7 @@ func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
 			if record("quiet"); len(order) != most {
 				t.Errorf("%d records at once, want %d", len(order), most)
 			}
-			end := func() { // the first record
+			end := func() { // ends the first record
 				release := releases[0]
 				releases = releases[1:]
 				release()

@@ -31,8 +31,9 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
 
-// Claims reads and writes the claims of pools' caches. A claim is its holder's, whose UID is on it, until that Runner and its pod are
-// gone; who takes it over replaces the UID if nobody did so before. So what is lost with a process makes no two holders.
+// Claims reads and writes the claims of pools' caches. An annotation on the claim names its holder by UID. The runner holds
+// the claim until its Runner and its pod are gone. The next holder replaces the UID with an optimistic lock, so a claim
+// never has two holders, even if a process restarts and loses its memory.
 type Claims struct {
 	Client client.Client
 	// Live reads without a cache.
@@ -44,11 +45,11 @@ type Claims struct {
 type PoolClaim struct {
 	claims.Claim
 	object *corev1.PersistentVolumeClaim
-	// runner is the name of the holder, and of its pod.
+	// runner is the name of the holder and of its pod.
 	runner string
 }
 
-// errTaken is of a claim that is another's by now, or gone.
+// errTaken means that another runner took the claim in the meantime, or that the claim is gone.
 var errTaken = errors.New("taken by another runner")
 
 // Of lists the claims of a pool.
@@ -71,10 +72,11 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	return all, nil
 }
 
-// Forget drops what is noted of the claims of a pool that is gone.
+// Forget drops the recorded holders of the claims of a deleted pool.
 func (c Claims) Forget(pool types.NamespacedName) { c.Memory.claims.retain(pool, nil) }
 
-// read is what a claim itself tells. One of a former pool of that name goes with that pool.
+// read returns what the claim object itself shows. A claim of an earlier pool with the same name counts as ending, because
+// Kubernetes deletes it with that pool.
 func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolClaim {
 	x := PoolClaim{object: object}
 	name, uid, _ := strings.Cut(object.Annotations[v1alpha1.CacheHolderAnnotation], "/")
@@ -88,11 +90,11 @@ func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolC
 	owner := metav1.GetControllerOf(object)
 	x.Orphan, x.Ending = owner == nil, !object.DeletionTimestamp.IsZero() || owner != nil && owner.UID != pool.UID
 	x.Unbound, x.Lost = object.Status.Phase == corev1.ClaimPending, object.Status.Phase == corev1.ClaimLost
-	x.Unlike = unlike(pool.Spec.Cache, &object.Spec)
+	x.Unlike = differs(pool.Spec.Cache, &object.Spec)
 	return x
 }
 
-// numberOf is the number in the name of a pool's claim; -1 if it is none of its names.
+// numberOf returns the number in the name of a pool's claim, or -1 if the name is not one of the pool's claim names.
 func numberOf(pool, name string) int {
 	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	if err != nil || podspec.ClaimName(pool, n) != name {
@@ -109,8 +111,8 @@ func timeOf(object *corev1.PersistentVolumeClaim, annotation string) time.Time {
 	return at
 }
 
-// unlike says whether a claim is another than a pool declares.
-func unlike(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) bool {
+// differs reports whether a claim differs from the pool's declared cache.
+func differs(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) bool {
 	if spec == nil {
 		return false
 	}
@@ -119,8 +121,8 @@ func unlike(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) b
 		spec.StorageClassName != "" && ptr.Deref(claim.StorageClassName, "") != spec.StorageClassName
 }
 
-// isFree asks the API server whether the holder of a claim and its pod are gone, unless this process saw them go: a cache may not show
-// yet what there is, but what it saw deleted stays so.
+// isFree reports whether the holder of a claim and its pod are gone. It asks the API server unless this process saw them
+// go: a cache may not show a new object yet, but an object that the cache saw deleted stays deleted.
 func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	if c.Memory.claims.sawGone(client.ObjectKeyFromObject(x.object), x.Holder) {
 		return true, nil
@@ -129,21 +131,22 @@ func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	return !h.isThere(), err
 }
 
-// claimHolder is what there is of the runner that a claim names.
+// claimHolder is what exists of the runner that a claim names.
 type claimHolder struct {
-	unknown bool // the claim names none
+	unknown bool // the claim names no runner
 	runner  *v1alpha1.Runner
 	pod     *corev1.Pod
 }
 
 func (h claimHolder) isThere() bool { return h.unknown || h.runner != nil || h.pod != nil }
 
-// leaves reports whether the runner is being ended, or is gone while its pod is there.
+// leaves reports whether the runner is being deleted, or is gone while its pod still exists.
 func (h claimHolder) leaves() bool {
 	return !h.unknown && (h.runner == nil || !h.runner.DeletionTimestamp.IsZero())
 }
 
-// leavesBy is by when a holder that has ended should be gone, with its pod; zero if it hasn't ended. A pod whose node is gone stays longer.
+// leavesBy returns the latest time at which an ended holder and its pod should be gone; zero if the holder has not ended. A pod on
+// a lost node stays longer.
 func (c Claims) leavesBy(h claimHolder) time.Time {
 	switch r := h.runner; {
 	case r != nil && r.DeletionTimestamp != nil && !r.Persists():
@@ -151,12 +154,12 @@ func (c Claims) leavesBy(h claimHolder) time.Time {
 			return r.DeletionTimestamp.Add(leavingWithin)
 		}
 	case r == nil && h.pod != nil && h.pod.DeletionTimestamp != nil:
-		return h.pod.DeletionTimestamp.Add(leavingWait) // its grace period is in it
+		return h.pod.DeletionTimestamp.Add(leavingWait) // the deletion timestamp includes the grace period
 	}
 	return time.Time{}
 }
 
-// holderOf looks for the runner that a claim names, and its pod. Of a claim that names none nobody knows.
+// holderOf looks for the runner that a claim names, and its pod. If the claim names none, its holder is unknown.
 func holderOf(ctx context.Context, from client.Reader, x PoolClaim) (claimHolder, error) {
 	if x.runner == "" || x.Holder == "" {
 		return claimHolder{unknown: true}, nil
@@ -178,7 +181,7 @@ func holderOf(ctx context.Context, from client.Reader, x PoolClaim) (claimHolder
 	return h, nil
 }
 
-// acquire makes a free claim a runner's, unless it is another's by now.
+// acquire gives a free claim to a runner, unless another runner took it in the meantime.
 func (c Claims) acquire(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
 	if free, err := c.isFree(ctx, x); err != nil || !free {
 		if err == nil {
@@ -191,7 +194,7 @@ func (c Claims) acquire(ctx context.Context, x PoolClaim, runner *v1alpha1.Runne
 	return c.replace(ctx, x, taken)
 }
 
-// replace writes a claim, unless it is another by now than what was read.
+// replace writes a claim, unless it has changed since it was read.
 func (c Claims) replace(ctx context.Context, x PoolClaim, by *corev1.PersistentVolumeClaim) error {
 	err := c.Client.Patch(ctx, by, client.MergeFromWithOptions(x.object, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -205,8 +208,8 @@ func holdBy(claim *corev1.PersistentVolumeClaim, runner *v1alpha1.Runner, now ti
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, v1alpha1.CacheTakenAnnotation, now.UTC().Format(time.RFC3339))
 }
 
-// make makes a new claim that is a runner's from the beginning.
-func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int, runner *v1alpha1.Runner, now time.Time) error {
+// create creates a new claim that the runner holds from the beginning.
+func (c Claims) create(ctx context.Context, pool *v1alpha1.RunnerPool, number int, runner *v1alpha1.Runner, now time.Time) error {
 	spec := pool.Spec.Cache
 	bytes, err := spec.Bytes()
 	if err != nil {
@@ -229,7 +232,7 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 	}
 	holdBy(claim, runner, now)
 	if err := controllerutil.SetControllerReference(pool, claim, c.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning a claim: %w", err)
+		return fmt.Errorf("setting the owner of a claim: %w", err)
 	}
 	if err := c.Client.Create(ctx, claim); apierrors.IsAlreadyExists(err) {
 		return errTaken
@@ -239,7 +242,7 @@ func (c Claims) make(ctx context.Context, pool *v1alpha1.RunnerPool, number int,
 	return nil
 }
 
-// blame records on a claim that a runner with it did not start, and the cause.
+// blame records on a claim that a runner which used it did not start, and the cause.
 func (c Claims) blame(ctx context.Context, x PoolClaim, cause v1alpha1.RunnerCause, now time.Time) error {
 	blamed := x.object.DeepCopy()
 	metav1.SetMetaDataAnnotation(&blamed.ObjectMeta, v1alpha1.CacheFailedAtAnnotation, now.UTC().Format(time.RFC3339))
@@ -247,38 +250,40 @@ func (c Claims) blame(ctx context.Context, x PoolClaim, cause v1alpha1.RunnerCau
 	return c.replace(ctx, x, blamed)
 }
 
-// renew has a claim's time to live begin now, at the end of its holder.
+// renew restarts a claim's time to live at the end of its holder.
 func (c Claims) renew(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
 	renewed := x.object.DeepCopy()
 	holdBy(renewed, runner, now)
 	return c.replace(ctx, x, renewed)
 }
 
-// disown takes the holder's name off a claim: of one without nobody knows whether it is free.
+// disown removes the holder's name from a claim. Whether a claim without a holder is free is unknown, so no runner takes
+// it.
 func (c Claims) disown(ctx context.Context, x PoolClaim) error {
 	nobodys := x.object.DeepCopy()
 	delete(nobodys.Annotations, v1alpha1.CacheHolderAnnotation)
 	return c.replace(ctx, x, nobodys)
 }
 
-// cacheDeleted is the reason of the event about a claim that is deleted.
+// cacheDeleted is the event reason for a deleted claim.
 const cacheDeleted = "CacheDeleted"
 
-// delete deletes a claim as it was read, and tells why, unless it was gone. Kubernetes keeps it until no pod mounts it.
-func (c Claims) delete(ctx context.Context, x PoolClaim, tell kube.Reporter, about client.Object, why string) error {
+// delete deletes a claim if it has not changed since it was read, and emits an event with the reason. Kubernetes keeps the
+// claim until no pod mounts it.
+func (c Claims) delete(ctx context.Context, x PoolClaim, report kube.Reporter, about client.Object, why string) error {
 	err := c.Client.Delete(ctx, x.object.DeepCopy(), client.Preconditions{UID: &x.object.UID, ResourceVersion: &x.object.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting claim %s: %w", x.Name, err)
 	}
 	if err == nil {
 		kube.LogDeleted(ctx, c.Client, x.object, "", why)
-		tell.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		report.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
 	}
 	return nil
 }
 
-// Remove deletes claims of a pool, but for those that a runner has taken meanwhile.
-func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube.Reporter, all []PoolClaim, removals []claims.Removal) error {
+// Remove deletes claims of a pool, except those that a runner took in the meantime.
+func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, report kube.Reporter, all []PoolClaim, removals []claims.Removal) error {
 	for _, r := range removals {
 		x := all[slices.IndexFunc(all, func(x PoolClaim) bool { return x.Name == r.Name })]
 		free, err := c.isFree(ctx, x)
@@ -288,9 +293,9 @@ func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, tell kube
 		if !free || c.Memory.claims.isReserved(client.ObjectKeyFromObject(x.object)) {
 			continue
 		}
-		switch err := c.delete(ctx, x, tell, pool, r.Reason); {
+		switch err := c.delete(ctx, x, report, pool, r.Reason); {
 		case kube.IsRefused(err):
-			tell.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
+			report.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
 		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}

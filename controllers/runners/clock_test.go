@@ -10,7 +10,8 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// What this process saw happen to a container counts from then, whatever the node's clock shows; what it did not see, from when the pod says.
+// Changes that this process saw happen to a container use its own clock, whatever the node's clock shows. Other changes use
+// the times in the pod.
 func TestContainerMemory(t *testing.T) {
 	epoch := time.Unix(100_000, 0)
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
@@ -24,7 +25,7 @@ func TestContainerMemory(t *testing.T) {
 	down := func(since int) poolstatus.Observation {
 		return poolstatus.Observation{HasPod: true, StartedAt: at(5), Stay: poolstatus.Stay{Restarting: at(since)}}
 	}
-	type want struct{ started, ended, noticed, restarting int } // 0 for not at all
+	type want struct{ started, ended, noticed, restarting int } // 0 for never
 	for name, tc := range map[string]struct {
 		seen []poolstatus.Observation // one every ten seconds, the first at 10
 		want want

@@ -29,27 +29,28 @@ import (
 )
 
 const (
-	// collectTick is how often the collector looks which connections are due.
+	// collectTick is how often the collector checks which connections are due.
 	collectTick = 5 * time.Second
-	// collectInterval is the time between two lists of a connection's runners, for each collectSize
-	// of them; restInterval while it has none of ours.
+	// collectInterval is the interval between two listings of a connection's runners, per collectSize runners. restInterval
+	// applies while the connection has no runners of this cluster.
 	collectInterval, restInterval = time.Minute, 10 * time.Minute
 	collectSize                   = 500
-	// ListedWithin is within which time the list shows a runner that is not connected, unless there are very many.
+	// ListedWithin is the time within which the list shows that a runner is not connected, except with a very large number of
+	// runners.
 	ListedWithin = 2 * collectInterval
-	// justNow is how young a runner is that the list may have missed.
+	// justNow is the maximum age of a runner that the list may have missed.
 	justNow = 30 * time.Second
-	// leakAfter is how long a registration with our mark and without a Runner is left alone: the
-	// Runner may have been created and not be in the cache, or the registration be on its way out.
+	// leakAfter is how long a registration that has this cluster's mark but no Runner is left alone. Its Runner may not be in
+	// the cache yet, or the registration is already being removed.
 	leakAfter = 2 * time.Minute
-	// markLife is how long registrations are looked for that a pool left behind which is gone.
+	// markLife is how long the collector looks for registrations of a deleted pool.
 	markLife = time.Hour
 )
 
-// RunnerCollector compares GitHub's list of runners, per connection, with the Runners that registered by the
-// REST API. No session tells of those; webhooks do, if they come. It records jobs that began unnoticed,
-// suspects runners that GitHub has forgotten, ends those that never connect, and deregisters what was
-// left behind, also in scale sets (leftset.go). It is a manager.Runnable.
+// RunnerCollector compares GitHub's list of runners, per connection, with the Runners that registered through the REST API.
+// These runners have no message session, and their webhooks may be lost. The collector records jobs that started unnoticed,
+// suspects runners that GitHub no longer knows, ends runners that never connect, and removes leaked registrations, also in
+// scale sets (leftset.go). It is a manager.Runnable.
 type RunnerCollector struct {
 	kube.Reporter
 	// Live reads without a cache.
@@ -57,9 +58,9 @@ type RunnerCollector struct {
 	// Clients and REST find the clients of connections.
 	Clients Clients
 	REST    RESTClients
-	// Sessions say which scale sets pools hold, and what GitHub counts there.
+	// Sessions reports which scale sets pools hold, and GitHub's statistics about them.
 	Sessions Sessions
-	// Access says which connections of other namespaces may be used; nil for none.
+	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
 	Memory *Memory
 	// Cluster identifies this cluster in the runners' marks.
@@ -70,30 +71,31 @@ type RunnerCollector struct {
 	memories map[types.NamespacedName]*connectionMemory
 }
 
-// connectionMemory is what is remembered of one connection, for the one goroutine that claimed it.
+// connectionMemory is the state of one connection. Only the goroutine that claimed it uses it.
 type connectionMemory struct {
 	busy bool // guarded by RunnerCollector
 	next time.Time
-	// marks are the owner's labels of the connection's pools, where those are, and when they were last there.
+	// marks maps the owner labels of the connection's pools to their namespaces, and to the time when the pool last existed.
 	marks map[string]mark
-	// leaks are registrations that nothing was found for, by id, and since when.
+	// leaks maps registrations without a Runner, by ID, to the time when they were first seen.
 	leaks map[int64]time.Time
-	// online are runners that GitHub was seen to see; offline those that it didn't see last time.
+	// online has the runners that GitHub has ever shown as connected. offline has those that were disconnected in the last
+	// list.
 	online, offline map[types.UID]bool
 }
 
-// mark is where a pool is that has a label of its own on GitHub, and when it was last there.
+// mark describes a pool with an owner label on GitHub: its namespace, and when it was last seen.
 type mark struct {
 	namespace string
 	last      time.Time
 }
 
-// NewCollector returns a RunnerCollector, to be added to a manager. cluster identifies this cluster in the runners' labels.
+// NewCollector returns a RunnerCollector to be added to a manager. cluster identifies this cluster in the runners' labels.
 func NewCollector(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sessions Sessions, access *connections.Access, memory *Memory, cluster string, now func() time.Time) *RunnerCollector {
 	return &RunnerCollector{Reporter: report, Live: live, Clients: clients, REST: gh, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: now}
 }
 
-// Start compares the runners of each connection every minute or more, until ctx ends.
+// Start compares the runners of each connection at most once a minute, until ctx ends.
 func (c *RunnerCollector) Start(ctx context.Context) error {
 	tick := time.NewTicker(collectTick)
 	defer tick.Stop()
@@ -109,21 +111,22 @@ func (c *RunnerCollector) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is true: only the leader ends runners.
+// NeedLeaderElection returns true, because only the leader ends runners.
 func (*RunnerCollector) NeedLeaderElection() bool { return true }
 
-// fleet holds the pools and Runners of a connection that register by the REST API, and its scale sets with registrations that may be left behind.
+// fleet holds the pools and Runners of a connection that register through the REST API, and its scale sets that may have
+// leaked registrations.
 type fleet struct {
 	pools   []*v1alpha1.RunnerPool
 	runners []*v1alpha1.Runner
 	sets    []leftSet
-	// names are those of Runners, and of the placeholders that pools want, of any connection.
+	// names has the names of the Runners and of the placeholders that pools need, over all connections.
 	names map[string]bool
-	// owned are the ids of the registrations that Runners of any namespace have.
+	// owned has the IDs of the registrations of all Runners, in any namespace.
 	owned map[int64]bool
 }
 
-// round begins a comparison of each connection that is due. None waits for another.
+// round starts a comparison for each connection that is due. Connections do not wait for each other.
 func (c *RunnerCollector) round(ctx context.Context, running *sync.WaitGroup) {
 	fleets, err := c.fleets(ctx)
 	if err != nil {
@@ -145,7 +148,7 @@ func (c *RunnerCollector) round(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// claim returns the memory of a connection if it is due and nobody has it.
+// claim returns the memory of a connection if it is due and no other goroutine uses it.
 func (c *RunnerCollector) claim(key types.NamespacedName) *connectionMemory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +167,8 @@ func (c *RunnerCollector) claim(key types.NamespacedName) *connectionMemory {
 	return s
 }
 
-// fleets gathers the pools and the Runners by connection, those of connections that pools have left
-// a while ago included. A connection that nothing is on any more is forgotten.
+// fleets gathers the pools and the Runners by connection. It includes connections that pools stopped using a while ago, and
+// forgets connections that nothing uses any more.
 func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]*fleet, error) {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
 	for _, list := range []client.ObjectList{pools, runners} {
@@ -212,7 +215,7 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 	return fleets, nil
 }
 
-// left returns the connections that nothing is on any more and that runners were marked of, and forgets the others that nothing is on.
+// left returns the connections that no pool or Runner uses but that still have marks. It forgets other unused connections.
 func (c *RunnerCollector) left(fleets map[types.NamespacedName]*fleet) (keys []types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +231,7 @@ func (c *RunnerCollector) left(fleets map[types.NamespacedName]*fleet) (keys []t
 	return keys
 }
 
-// serves reports whether a pool has runners registered without a scale set, by a connection that allows it.
+// serves reports whether a pool's runners register without a scale set, through a connection that allows its namespace.
 func (c *RunnerCollector) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
 	if p.Spec.GetRegistration() != v1alpha1.RegisterREST || p.Spec.GetMode() != v1alpha1.Active {
 		return false
@@ -237,7 +240,7 @@ func (c *RunnerCollector) serves(ctx context.Context, p *v1alpha1.RunnerPool) bo
 	return allowed && err == nil
 }
 
-// visit compares one connection's runners, and returns the time to the next time.
+// visit compares one connection's runners and returns the delay until its next visit.
 func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s *connectionMemory, w *fleet) time.Duration {
 	c.mark(s, w)
 	gh, ok := c.REST.Get(connections.Key(key))
@@ -263,15 +266,14 @@ func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s
 	return collectInterval * time.Duration(1+len(list.Runners)/collectSize)
 }
 
-// mark notes whose registrations are looked for: those of the pools there are, and for a while of
-// those that are gone.
+// mark updates the marks whose registrations are searched for: marks of existing pools and, for markLife, of deleted pools.
 func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 	for _, p := range w.pools {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
 	}
 	for _, r := range w.runners {
 		l := r.Spec.REST.Mark()
-		// A Runner may be forged with the mark of another's pool: that one's is where to look.
+		// A Runner may be forged with the mark of another namespace's pool. The mark then stays with that pool's namespace.
 		if m, known := s.marks[l]; l != "" && (!known || m.namespace == r.Namespace) {
 			s.marks[l] = mark{r.Namespace, c.Now()}
 		}
@@ -290,7 +292,7 @@ type visit struct {
 	*fleet
 	key  types.NamespacedName
 	gh   *rest.Client
-	at   time.Time // of the list
+	at   time.Time // when GitHub sent the list
 	byID map[int64]rest.Runner
 	log  logr.Logger
 }
@@ -315,16 +317,16 @@ func (v *visit) compare(ctx context.Context) {
 	v.online, v.offline = online, offline
 }
 
-// suspect has the registration looked up of a Runner that wasn't in the list. One that is young may
-// have registered after it.
+// suspect schedules a lookup of the registration of a Runner that was not in the list. A young Runner may have registered
+// after the list was made.
 func (v *visit) suspect(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
 		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.online[r.UID], v.Now())
 	}
 }
 
-// check looks at a Runner that has a job or isn't connected. It reports whether the Runner should have been
-// connected, and ends it when that was so the last time, too.
+// check examines a Runner that has a job or is not connected. It reports whether the Runner should have been connected, and
+// ends it if that was also the case at the previous visit.
 func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
 	pod := v.pod(ctx, r)
 	switch {
@@ -356,7 +358,7 @@ func (v *visit) pod(ctx context.Context, r *v1alpha1.Runner) *corev1.Pod {
 	return pod
 }
 
-// recordJob records a job that no event told of yet.
+// recordJob records a job that no event has reported yet.
 func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) {
 	v.record(ctx, r, scaleset.JobEvent{Type: scaleset.JobStarted, JobID: v1alpha1.UnknownJob, RunnerID: known.ID, RunnerName: r.Name, At: v.at})
 }
@@ -364,12 +366,12 @@ func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Ru
 func (v *visit) record(ctx context.Context, r *v1alpha1.Runner, event scaleset.JobEvent) {
 	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Memory: v.Memory}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
-		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // seen again next time
+		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // found again at the next visit
 	}
 }
 
-// removeLeaks deregisters what was made for one of our pools and is no Runner's: an answer of GitHub's was lost, a Runner was deleted by force, or
-// etcd was restored. One with a job is left alone.
+// removeLeaks deregisters registrations that were made for this cluster's pools but have no Runner. They appear when an
+// answer of GitHub's was lost, a Runner was force-deleted, or etcd was restored. A registration with a job is left alone.
 func (v *visit) removeLeaks(ctx context.Context) {
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {
@@ -393,7 +395,7 @@ func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string,
 	r := &v1alpha1.Runner{}
 	err := v.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, r)
 	if !apierrors.IsNotFound(err) && (err != nil || !r.IsReleased()) {
-		return // it is there after all, or nobody can tell
+		return // the Runner exists after all, or its existence is unknown
 	}
 	ctx = github.InFlow(ctx, v.key.String())
 	if set == 0 {
@@ -407,7 +409,7 @@ func (v *visit) remove(ctx context.Context, known rest.Runner, namespace string,
 	}
 	leaksTotal.Inc()
 	v.log.Info("Deregistered a runner that was left behind", "runner", known.Name, "id", known.ID)
-	if err == nil { // it had no job, and gets none
+	if err == nil { // it had no job, and can get none now
 		v.deleteLeftPod(ctx, client.ObjectKey{Namespace: namespace, Name: known.Name}, known.ID)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// evict has the node end the pod, as a kubelet under pressure does.
+// evict makes the node end the pod, as a kubelet under pressure does.
 func (b *bench) evict(code int32) {
 	b.t.Helper()
 	const text = "The node was low on resource: memory."
@@ -53,14 +53,14 @@ func TestAnEvictionIsTold(t *testing.T) {
 	}
 }
 
-// The pod may be gone before the cache shows the status that has its end.
+// The pod may be gone before the cache shows the status that records its end.
 func TestAnEndIsKnownThoughThePodIsGone(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
 	b.setPod(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: b.now}}})
 	b.reconcile()
 	before := b.runner().Status
-	b.evict(0) // GitHub may yet say that it had a job
+	b.evict(0) // GitHub may still report that it had a job
 	b.reconcile()
 	stale := b.runner()
 	stale.Status = before
@@ -78,7 +78,7 @@ func TestAnEndIsKnownThoughThePodIsGone(t *testing.T) {
 	}
 }
 
-// A pod may be evicted and gone before a pass sees that.
+// A pod may be evicted and gone before a pass sees it.
 func TestAPodThatVanishesIsKnownByItsLastState(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -95,11 +95,12 @@ func TestAPodThatVanishesIsKnownByItsLastState(t *testing.T) {
 	}
 }
 
-// A pod that is deleted before it ran is not made again for the same runner: whoever deletes it would do so without end.
+// A pod that was deleted before it ran is not created again for the same runner, because it would be deleted again,
+// endlessly.
 func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
-	b.reconcile() // its pod is shown
+	b.reconcile() // the cache shows its pod
 	if err := b.Client.Delete(t.Context(), b.pod()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// restarts counts the watches that are restarted, by resource.
+// restarts counts restarted watches by resource.
 type restarts map[string]int
 
 func (r restarts) Restart(resource string) bool {
@@ -122,7 +123,7 @@ func (r restarts) Restart(resource string) bool {
 	return true
 }
 
-// The API server has the pod, and its watch does not show it.
+// The API server has the pod, but its watch does not show it.
 func TestASilentWatchOfPodsIsRestarted(t *testing.T) {
 	b := newBench(t)
 	watches := restarts{}
@@ -146,7 +147,7 @@ func TestASilentWatchOfPodsIsRestarted(t *testing.T) {
 	}
 }
 
-// The API server refuses to delete a runner that a user wants to end: nothing says that it ended.
+// The API server refuses to delete a runner that a user wants to end. Nothing reports that it ended.
 func TestARunnerThatMayNotBeTerminatedIsNotReportedAsEnded(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()

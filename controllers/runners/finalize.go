@@ -31,28 +31,28 @@ import (
 )
 
 const (
-	// busyRetry is the time to the next attempt to deregister a runner that has a job.
-	// The end of its pod is noticed at once; this is for what no watch shows.
+	// busyRetry is the delay before the next attempt to deregister a runner that has a job. The end of its pod triggers an
+	// attempt at once; the delay covers changes that no watch shows.
 	busyRetry = 15 * time.Second
-	// lingering is how long a runner's container may go on after its job is over.
+	// lingering is how long a runner's container may keep running after its job is over.
 	lingering = time.Minute
-	// podGone is how long a pod may take to go, beyond its grace period: longer, and its
-	// node is gone with it. Kubernetes removes it when the node comes back or is deleted.
+	// podGone is how long a pod may take to disappear beyond its grace period. After that its node is assumed to be gone.
+	// Kubernetes removes the pod when the node comes back or is deleted.
 	podGone = 2 * time.Minute
-	// orphanAfter is how long deregistering waits for a connection or rights that are gone.
+	// orphanAfter is how long deregistration waits for a missing connection or missing rights.
 	orphanAfter = 5 * time.Minute
-	// jobUnknownAfter is how long it waits for a runner of which nobody can tell whether it has a job: as long
-	// as GitHub gives a job by default.
+	// jobUnknownAfter is how long deregistration waits for a runner that may or may not have a job. GitHub's default job
+	// time-out is as long.
 	jobUnknownAfter = 6 * time.Hour
 )
 
-// finalize ends a runner: GitHub forgets it first, so that no job can reach it,
-// then its pod goes, with what its container hooks left behind. A runner with a job is waited for.
+// finalize ends a runner. GitHub removes the registration first, so that no job can reach the runner. Then the controller
+// deletes the pod and the objects that its container hooks left behind. It waits for a runner that has a job.
 func (p pass) finalize(ctx context.Context) error {
 	o := p.observe(nil)
 	state := decide(o, p.Now())
 	p.project(o, state)
-	if p.terminationReason() != "" { // GitHub lets go of a runner with a job only when that is gone
+	if p.terminationReason() != "" { // GitHub deregisters a runner with a job only after the runner is gone
 		if err := p.endPod(ctx, o, state); err != nil {
 			return err
 		}
@@ -69,7 +69,8 @@ func (p pass) finalize(ctx context.Context) error {
 	return p.deleteLeftovers(ctx)
 }
 
-// letGo removes the finalizer. If another controller keeps the object, the status first says how the runner ended.
+// letGo removes the finalizer. If another controller's finalizer keeps the object, letGo first records in the status how
+// the runner ended.
 func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
 	if others := slices.DeleteFunc(slices.Clone(p.runner.Finalizers), func(f string) bool { return f == v1alpha1.RunnerFinalizer }); len(others) > 0 {
 		s := &p.runner.Status
@@ -86,24 +87,23 @@ func (p pass) letGo(ctx context.Context, attempt *kube.Attempt) error {
 	base := p.runner.DeepCopy()
 	controllerutil.RemoveFinalizer(p.runner, v1alpha1.RunnerFinalizer)
 	if err := p.Client.Patch(ctx, p.runner.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("letting go of the runner: %w", err)
+		return fmt.Errorf("removing the finalizer of the runner: %w", err)
 	}
 	p.memory.end.released = time.Now()
 	return nil
 }
 
-// jobOver reports whether GitHub told that the runner's job completed.
+// jobOver reports whether GitHub reported that the runner's job completed.
 func (p pass) jobOver() bool {
 	if p.runner.Persists() {
-		return false // it ends with none of its jobs
+		return false // a persistent runner does not end with a job
 	}
 	job := p.runner.Status.Job
 	return job != nil && job.CompletedAt != nil || !p.completion().at.IsZero()
 }
 
-// containerTime returns how much longer a container may go on whose job is over: it may have
-// things to put away. GitHub often tells of a job's end before the node tells of the container's, so it may not
-// be seen running, or at all, yet.
+// containerTime returns how much longer a container may run after its job is over, for example to clean up. GitHub often
+// reports the end of a job before the node reports the end of the container, so the container may not be visible yet.
 func (p pass) containerTime() time.Duration {
 	hasPod := p.pod != nil || !p.memory.pod.created.IsZero()
 	if !hasPod || p.runner.Status.EndedAt != nil || !p.jobOver() {
@@ -120,9 +120,8 @@ func (p pass) completion() completion {
 	return p.Memory.completion(client.ObjectKeyFromObject(p.runner), p.runner.UID)
 }
 
-// isDeregistered reports whether GitHub has no registration to remove: it forgets an ephemeral
-// runner itself when that reports the end of its job. An exit without an error makes sure
-// that the runner had no trouble with that.
+// isDeregistered reports whether GitHub has no registration left to remove. GitHub itself removes an ephemeral runner that
+// reports the end of its job. A clean exit confirms that the runner could report it.
 func (p pass) isDeregistered() bool {
 	s := &p.runner.Status
 	return p.memory.end.deregistered || s.DeregisteredAt != nil || s.EndedClean && p.completion().forgotten
@@ -157,9 +156,10 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	p.memory.absence = absence{}
 	switch {
 	case github.IsJobStillRunning(err):
-		p.memory.busy = true // which the session may not tell any more
+		p.memory.busy = true // the session may not report the job any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
-		// That isn't recorded on the pod: GitHub says so also of runners that never connected, which would look busy for ever.
+		// The job is not recorded on the pod: GitHub also gives this answer for runners that never connected, which would look
+		// busy forever.
 		return p.withJob()
 	case err != nil:
 		return p.withoutRights(state, err)
@@ -169,7 +169,7 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	return nil
 }
 
-// withoutRights gives the registration up if GitHub refuses the credentials, and waits for what else is wrong.
+// withoutRights gives up the registration if GitHub refuses the credentials, and waits for other errors.
 func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	switch {
 	case github.IsUnauthorized(err):
@@ -180,7 +180,7 @@ func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	return p.githubOutcome(err)
 }
 
-// withJob is why the registration of a runner stays that has a job by GitHub's word.
+// withJob returns why the registration stays of a runner that has a job according to GitHub.
 func (p pass) withJob() error {
 	switch {
 	case p.jobOver():
@@ -193,7 +193,7 @@ func (p pass) withJob() error {
 	return kube.Progress(busyRetry, catalog.JobRunning.With())
 }
 
-// recordOver notes that the job is over which GitHub alone told of: it lets go of the runner.
+// recordOver records the end of a job that only GitHub's deregistration answers revealed: GitHub now releases the runner.
 func (p pass) recordOver() {
 	at := p.memory.absence.since
 	if at.IsZero() {
@@ -204,9 +204,10 @@ func (p pass) recordOver() {
 	}
 }
 
-// ownRegistration finds what is to be removed; nil where there is nothing that can be, and something foreign where nothing needs to be. What
-// this process did not make itself is read back from GitHub: an id in a status, a Secret or on a pod may be that of another's runner. But a
-// registration that GitHub says it doesn't know is to be removed all the same: only that call proves anything.
+// ownRegistration finds the registration to remove. It returns nil if there is none that can be removed, and a foreign
+// registration if none needs to be removed. A registration that this process did not create is first read back from GitHub,
+// because the ID in a status, a Secret or on a pod may belong to another runner. If GitHub does not know the ID, the
+// removal is still attempted, because only that call is proof.
 func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (*registered, error) {
 	id, err := p.knownID(ctx)
 	p.runner.Status.RunnerID = id
@@ -219,7 +220,7 @@ func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatu
 	return p.findOwn(ctx, gh, state, id)
 }
 
-// findOwn finds the registration by its id, or by the runner's name.
+// findOwn finds the registration by its ID or by the runner's name.
 func (p pass) findOwn(ctx context.Context, gh registrar, state poolstatus.Assessment, id int64) (*registered, error) {
 	known, err := gh.find(ctx, id)
 	absent := err == nil && p.isAbsent(known)
@@ -240,8 +241,8 @@ func (p pass) findOwn(ctx context.Context, gh registrar, state poolstatus.Assess
 	return p.vouched(ctx, gh, state, known, false)
 }
 
-// vouched returns a registration if it is known to be the runner's. One that isn't is given up after a while, and one that GitHub doesn't know is
-// nothing that can be removed.
+// vouched returns a registration if it is known to belong to the runner. Otherwise it gives the registration up after a
+// while. A registration that GitHub does not know cannot be removed.
 func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assessment, known *registered, absent bool) (*registered, error) {
 	if p.memory.registered {
 		return known, nil
@@ -252,14 +253,15 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 		return known, err
 	case absent:
 		return nil, nil
-	case github.IsNotFound(gh.check(ctx)): // GitHub has the scale set no more: the runner is nobody's and gets no job
+	case github.IsNotFound(gh.check(ctx)): // the scale set is gone, so the runner has no owner and gets no job
 		return known, nil
 	}
 	why := catalog.RegistrationUnproved.With(p.runner.Spec.PoolRef.Name)
 	return &registered{foreign: why.String()}, p.giveUp(state, why)
 }
 
-// knownID returns the id of the runner's registration, if anything here has it: without a status and a pod, its Secret does. 0 if nothing does.
+// knownID returns the ID of the runner's registration from this process, the status, the pod or, without those, the Secret;
+// 0 if none has it.
 func (p pass) knownID(ctx context.Context) (int64, error) {
 	if p.memory.registered && p.memory.unstored != nil {
 		return p.memory.unstored.RunnerID, nil
@@ -271,14 +273,14 @@ func (p pass) knownID(ctx context.Context) (int64, error) {
 		return id, nil
 	}
 	err := p.readSecret(ctx)
-	if apierrors.IsNotFound(err) || errors.As(err, new(*conflictError)) || kube.ReasonOf(err, "") != "" { // there is none, or it isn't the runner's
+	if apierrors.IsNotFound(err) || errors.As(err, new(*conflictError)) || kube.ReasonOf(err, "") != "" { // there is no Secret, or it does not belong to the runner
 		err = nil
 	}
 	return p.memory.registration, err
 }
 
-// waitForNamesake waits while what doesn't look like the runner's registration has a job: with other labels than it was made with it may be
-// the runner's all the same, as long as that runs.
+// waitForNamesake waits while a registration with the runner's name but different labels has a job. As long as the runner's
+// container runs, the registration may still be its own.
 func (p pass) waitForNamesake(known *registered) error {
 	s := &p.runner.Status
 	if p.runner.Spec.REST != nil && known.busy && p.pod != nil && s.StartedAt != nil && s.EndedAt == nil && p.terminationReason() == "" {
@@ -287,8 +289,9 @@ func (p pass) waitForNamesake(known *registered) error {
 	return nil
 }
 
-// isOwn reports whether a registration with the runner's name, and with its scale set or one of its labels, is its own: its pool holds
-// the scale set, or no pool of another namespace marks runners with one of the labels.
+// isOwn reports whether a registration with the runner's name, in its scale set or with one of its labels, belongs to the
+// runner. That is so if the runner's pool holds the scale set, or if no pool of another namespace marks runners with one of
+// the labels.
 func (p pass) isOwn(ctx context.Context) (bool, error) {
 	if rest := p.runner.Spec.REST; rest != nil {
 		return p.isUnmarked(ctx, rest.Labels)
@@ -300,9 +303,9 @@ func (p pass) isOwn(ctx context.Context) (bool, error) {
 	pool := &v1alpha1.RunnerPool{}
 	switch err := p.Client.Get(ctx, p.poolKey(), pool); {
 	case err == nil:
-		uids = append(uids, pool.UID) // its owner's is another after a restore
+		uids = append(uids, pool.UID) // after a restore, the owner's UID differs
 	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("looking whose the runner is: %w", err)
+		return false, fmt.Errorf("looking for the pool of the runner: %w", err)
 	}
 	return slices.ContainsFunc(uids, func(uid types.UID) bool {
 		return p.Sets.Holds(p.poolKey(), p.connectionKey(), uid, p.runner.Spec.ScaleSetID)
@@ -314,7 +317,7 @@ func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
 	for _, label := range slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) }) {
 		pools := &v1alpha1.RunnerPoolList{}
 		if err := p.Client.List(ctx, pools, client.MatchingFields{kube.OwnerField: label}, client.UnsafeDisableDeepCopy); err != nil {
-			return false, fmt.Errorf("looking whose the runner is: %w", err)
+			return false, fmt.Errorf("looking for the pool of the runner: %w", err)
 		}
 		if slices.ContainsFunc(pools.Items, func(pool v1alpha1.RunnerPool) bool { return pool.Namespace != p.runner.Namespace }) {
 			return false, nil
@@ -323,7 +326,8 @@ func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
 	return true, nil
 }
 
-// withoutClient waits for a connection that isn't ready; one that is gone, was replaced or denies access is given up.
+// withoutClient waits for a connection that is not ready. It gives up if the connection is gone, points elsewhere, or
+// denies access.
 func (p pass) withoutClient(ctx context.Context, access access, state poolstatus.Assessment) error {
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
@@ -342,10 +346,9 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	return p.giveUp(state, catalog.ConnectionGone.With(name))
 }
 
-// giveUp waits a bounded time for rights that were taken away; then the registration is
-// left to GitHub, which purges it after about a day. A runner known to have a job is
-// waited for all the same. One whose container runs may have a job, and is waited for longer: what keeps the registration from being removed
-// also keeps the session from reporting jobs.
+// giveUp waits a limited time for lost rights, and then leaves the registration to GitHub, which purges it after about a
+// day. It always waits for a runner that is known to have a job. A runner whose container runs may have a job, so giveUp
+// waits longer for it: whatever prevents the removal of the registration also prevents the session from reporting jobs.
 func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	timeout := orphanAfter
 	if p.runsWithoutJob() {
@@ -361,14 +364,14 @@ func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	return nil
 }
 
-// runsWithoutJob reports whether the container runs, and nothing tells of a job.
+// runsWithoutJob reports whether the container runs and no job is known.
 func (p pass) runsWithoutJob() bool {
 	s := &p.runner.Status
 	return s.StartedAt != nil && s.EndedAt == nil && p.runner.CurrentJob() == nil && !p.jobOver()
 }
 
-// deletePod deletes the pod, within its grace period, and waits for one that still
-// runs to go. It is never a busy one: its registration could not have been removed.
+// deletePod deletes the pod within its grace period, and waits until a running pod is gone. The pod never has a job,
+// because the registration of a busy runner could not have been removed.
 func (p pass) deletePod(ctx context.Context) error {
 	pod, err := p.findPod(ctx)
 	if err != nil || pod == nil {
@@ -386,7 +389,7 @@ func (p pass) deletePod(ctx context.Context) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the pod: %w", err)
 		}
-		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ends")
+		log.FromContext(ctx).V(1).Info("Deleted", "deleted", "Pod "+client.ObjectKeyFromObject(pod).String(), "revision", p.runner.Spec.Revision, "reason", "its Runner ended")
 		p.memory.pod.deleted, p.memory.pod.asked = pod.UID, time.Now()
 	}
 	if p.runner.Status.EndedAt != nil {
@@ -400,14 +403,14 @@ func (p pass) deletePod(ctx context.Context) error {
 	return kube.Progress(poolstatus.Settle, catalog.PodEnding.With())
 }
 
-// mayStart reports whether a persistent runner may register itself, and get a job, before the cache shows that its container started. Its pod is
-// deleted only as it was read.
+// mayStart reports whether a persistent runner may register and get a job before the cache shows that its container
+// started. Its pod is then deleted only if it has not changed since it was read.
 func (p pass) mayStart(pod *corev1.Pod) bool {
 	return p.runner.Persists() && p.runner.Status.StartedAt == nil && !poolstatus.HasEnded(pod)
 }
 
-// findPod looks for a pod that the cache may not show yet: one that was created just
-// before the runner was ended would stay behind for ever.
+// findPod also looks for a pod that the cache may not show yet. Otherwise a pod created just before the runner was ended
+// would stay forever.
 func (p pass) findPod(ctx context.Context) (*corev1.Pod, error) {
 	if p.pod != nil || p.runner.Status.StartedAt != nil {
 		return p.pod, nil

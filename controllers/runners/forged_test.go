@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// victims registers a runner of somebody else with the scale set, and returns its id.
+// victims registers another team's runner with the scale set and returns its ID.
 func (b *bench) victims(name string) int64 {
 	b.t.Helper()
 	jit, err := b.Clients.(*registry).client.GenerateJIT(b.t.Context(), b.set.ID, name)
@@ -28,10 +28,10 @@ func (b *bench) victims(name string) int64 {
 	return jit.RunnerID
 }
 
-// restart is another process that begins anew.
+// restart starts a new process with an empty memory.
 func (b *bench) restart() { b.Memory = NewMemory() }
 
-// finish ends the Runner and waits for as long as anything is waited for.
+// finish deletes the Runner and waits for the longest time-out.
 func (b *bench) finish() {
 	b.t.Helper()
 	b.delete()
@@ -46,7 +46,8 @@ func (b *bench) finish() {
 	}
 }
 
-// Each is a Runner as somebody may write it who may write Runners in a namespace, on a connection that others use, too.
+// Each case is a Runner that a user with the right to create Runners in a namespace may write, on a connection that others
+// use too.
 func TestAForgedRunnerIsNotRegistered(t *testing.T) {
 	for name, forge := range map[string]func(b *bench, r *v1alpha1.Runner){
 		"without a pool":                  func(_ *bench, r *v1alpha1.Runner) { r.Spec.PoolRef.Name = "none" },
@@ -97,7 +98,7 @@ func TestAForgedRESTRunnerIsNotRegistered(t *testing.T) {
 	}
 }
 
-// An id may be said in a status, on a pod or in a Secret; all of them can be forged.
+// An ID may come from a status, a pod or a Secret, and all of them can be forged.
 func TestARunnerEndsNoRegistrationButItsOwn(t *testing.T) {
 	for name, forge := range map[string]func(b *bench, r *v1alpha1.Runner, victim int64){
 		"an id in its status": func(_ *bench, r *v1alpha1.Runner, victim int64) { r.Status.RunnerID = victim },
@@ -133,7 +134,7 @@ func TestARESTRunnerEndsNoRegistrationButItsOwn(t *testing.T) {
 	if err := b.Client.Delete(t.Context(), b.pool()); err != nil {
 		t.Fatal(err)
 	}
-	b.create(pool) // whose label the Runner has
+	b.create(pool) // the Runner has this pool's label
 	b.restart()
 	b.finish()
 	if b.registered() != 1 {
@@ -156,7 +157,7 @@ func TestARESTRunnerEndsNoRegistrationButItsOwn(t *testing.T) {
 	}
 }
 
-// What a former process registered is read back once, and ended as before.
+// A registration made by an earlier process is read back once, and removed as usual.
 func TestARunnerOfAFormerProcessIsDeregistered(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -170,7 +171,7 @@ func TestARunnerOfAFormerProcessIsDeregistered(t *testing.T) {
 	}
 }
 
-// One whose pool doesn't hold the scale set may have a job that nobody told of.
+// A runner whose pool does not hold the scale set may have an unreported job.
 func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -191,7 +192,7 @@ func TestARunnerThatNobodyVouchesForIsWaitedForWhileItRuns(t *testing.T) {
 	}
 }
 
-// GitHub may forget a scale set: its pool then holds another, and a runner of the old one gets no job any more.
+// GitHub may lose a scale set. Its pool then holds another one, and a runner of the old one gets no more jobs.
 func TestARunnerOfAForgottenScaleSetIsDeregisteredAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -208,7 +209,7 @@ func TestARunnerOfAForgottenScaleSetIsDeregisteredAtOnce(t *testing.T) {
 	}
 }
 
-// A Runner with another pool's mark must not lead the collector to look for that one's runners in its own namespace.
+// A Runner with another pool's mark must not make the collector look for that pool's runners in the Runner's namespace.
 func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	b := newRESTBench(t)
 	victim, forged := restPool(), restRunner("forged", b.now, b.github.ConfigURL("acme"))
@@ -221,8 +222,8 @@ func TestTheCollectorLooksForAMarkWhereItsPoolIs(t *testing.T) {
 	}
 }
 
-// A pool of another connection to the same organization may declare what looks like another pool's mark. It leads to nothing that isn't its own:
-// neither to its registrations nor, whoever they seem to belong to, to those whose ids Runners of any namespace have.
+// A pool on another connection to the same organization may declare a label that looks like another pool's mark. That gives
+// it access to no other registrations: neither to the other pool's, nor to those whose IDs Runners of any namespace have.
 func TestALabelThatAPoolDeclaresIsNoMark(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCollector()

@@ -26,36 +26,38 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=impersonate
 
-// Reasons of events about what container hooks leave behind.
+// Event reasons for objects that container hooks left behind.
 const (
 	leftoversDeletedEvent = "HookObjectsDeleted"
 	leftoversKeptEvent    = "HookObjectsLeft"
 )
 
 const (
-	// hooksLabel is on all that the container hooks of a runner make, with the name of its pod.
+	// hooksLabel is the label of every object that a runner's container hooks create. Its value is the name of the runner's
+	// pod.
 	hooksLabel = "runner-pod"
-	// maxLeftovers is how many objects of a kind are deleted in one pass.
+	// maxLeftovers limits how many objects of one kind a pass deletes.
 	maxLeftovers = 100
-	// maxNamed is how many of them an event names.
+	// maxNamed limits how many of them an event names.
 	maxNamed = 10
-	// accountRetry is the time to the next look for a ServiceAccount that isn't there: none is watched.
+	// accountRetry is the delay before the next check for a missing ServiceAccount. ServiceAccounts are not watched.
 	accountRetry = 10 * time.Second
 )
 
-// errStaying is of objects that don't go although they are deleted.
-var errStaying = errors.New("they are deleted, and stay")
+// errStaying means that objects still exist although they were deleted.
+var errStaying = errors.New("they are being deleted but still exist")
 
 // Impersonate returns a client that acts as a service account.
 type Impersonate func(account types.NamespacedName) (client.Client, error)
 
-// hookKinds are what container hooks make. Those that copy the work folder make no Jobs, and their account has no right to.
+// hookKinds are the kinds that container hooks create. Hooks that copy the work folder create no Jobs, and their account
+// has no right to.
 var hookKinds = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Secret"), batchv1.SchemeGroupVersion.WithKind("Job"),
 }
 
-// deleteLeftovers deletes what the container hooks of a killed runner could not put away, as the account that made it. What may stay is
-// told: a runner is let go all the same where rights are missing, or after a while.
+// deleteLeftovers deletes what the container hooks of a killed runner could not clean up, as the account that created it.
+// If rights are missing, or after a while, the runner is released anyway and an event lists what may remain.
 func (p pass) deleteLeftovers(ctx context.Context) error {
 	s := &p.runner.Status
 	if p.runner.Spec.HooksAccount == "" || s.StartedAt == nil && s.EndedAt == nil {
@@ -76,10 +78,11 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	case !apierrors.IsForbidden(err) && inTime:
 		return fmt.Errorf("deleting what its container hooks left behind: %w", err)
 	}
-	return p.tellLeftovers(ctx, err)
+	return p.reportLeftovers(ctx, err)
 }
 
-// deleteAsAccount names what was deleted, and reports whether there may be more. Only metadata is read: what Secrets hold is nobody's business.
+// deleteAsAccount returns the names of the deleted objects and reports whether there may be more. It reads only metadata,
+// because the controller must not see the contents of the Secrets.
 func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool, err error) {
 	as, err := p.Impersonate(types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.HooksAccount})
 	if err != nil {
@@ -88,7 +91,7 @@ func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool,
 	for _, kind := range hookKinds {
 		list, err := p.leftovers(ctx, as, kind)
 		if apierrors.IsForbidden(err) && kind.Group == batchv1.GroupName {
-			continue // it has made none
+			continue // the account has created none
 		}
 		if err != nil {
 			return deleted, false, err
@@ -111,15 +114,16 @@ func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool,
 	return deleted, more, nil
 }
 
-// leftovers are what hooks of the runner made of a kind.
+// leftovers lists the objects of a kind that the runner's hooks created.
 func (p pass) leftovers(ctx context.Context, reader client.Reader, kind schema.GroupVersionKind) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	return list, reader.List(ctx, list, client.InNamespace(p.runner.Namespace), client.MatchingLabels{hooksLabel: p.runner.Name}, client.Limit(maxLeftovers))
 }
 
-// tellLeftovers says what may stay behind. A runner that ended well, of which no pod is left, left nothing: its hooks put away all at once.
-func (p pass) tellLeftovers(ctx context.Context, refused error) error {
+// reportLeftovers emits an event about objects that may remain. A runner that ended cleanly and has no hook pods left nothing
+// behind, because its hooks clean up everything together.
+func (p pass) reportLeftovers(ctx context.Context, refused error) error {
 	pods, err := p.leftovers(ctx, p.Live, hookKinds[0])
 	if err != nil {
 		return fmt.Errorf("looking for pods of its container hooks: %w", err)
@@ -127,21 +131,21 @@ func (p pass) tellLeftovers(ctx context.Context, refused error) error {
 	if len(pods.Items) == 0 && p.runner.Status.EndedClean {
 		return nil
 	}
-	what := "Secrets and Jobs"
+	remains := "Secrets and Jobs"
 	if len(pods.Items) > 0 {
 		var names []string
 		for i := range pods.Items {
 			names = append(names, "Pod "+pods.Items[i].Name)
 		}
-		what = wording.List(names, maxNamed) + ", and " + what
+		remains = wording.List(names, maxNamed) + ", and " + remains
 	}
 	p.Event(p.runner, corev1.EventTypeWarning, leftoversKeptEvent, fmt.Sprintf(
 		"its container hooks may have left behind %s: %s. %s. To delete them: kubectl delete pods,secrets,jobs -n %s -l %s=%s",
-		what, wording.TruncateRunes(refused.Error(), 300), adviseAccount(refused, p.runner), p.runner.Namespace, hooksLabel, p.runner.Name))
+		remains, wording.TruncateRunes(refused.Error(), 300), adviseAccount(refused, p.runner), p.runner.Namespace, hooksLabel, p.runner.Name))
 	return nil
 }
 
-// adviseAccount says how such objects are deleted from now on.
+// adviseAccount returns the advice for deleting such objects in the future.
 func adviseAccount(refused error, r *v1alpha1.Runner) string {
 	if errors.Is(refused, errStaying) {
 		return "Look at their finalizers"
@@ -152,8 +156,9 @@ func adviseAccount(refused error, r *v1alpha1.Runner) string {
 	return fmt.Sprintf("Let ServiceAccount %s list and delete them", r.Spec.HooksAccount)
 }
 
-// AccountMissing is the outcome of a pod that the API server refuses for want of its ServiceAccount; nil if it refused it for another
-// reason. Made is the name of the account that is to be made for the pool, if one is.
+// AccountMissing returns the outcome if the API server refused a pod because its ServiceAccount does not exist, and nil if
+// it refused the pod for another reason. made is the name of the account that should be created for the pool, if there is
+// one.
 func AccountMissing(refused error, pod *corev1.Pod, made string) error {
 	if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "error looking up service account") {
 		return nil

@@ -23,7 +23,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// hooked is a bench whose runner has container hooks, runs, and has left a pod, a Secret and a Job. The account acts by the given functions.
+// hooked returns a bench whose runner has container hooks, runs, and has left a pod, a Secret and a Job. Requests of the
+// account go through as.
 func hooked(t *testing.T, as interceptor.Funcs) (b *bench, accounts *[]types.NamespacedName) {
 	t.Helper()
 	b = newBench(t)
@@ -51,7 +52,7 @@ func hooked(t *testing.T, as interceptor.Funcs) (b *bench, accounts *[]types.Nam
 	return b, accounts
 }
 
-// left counts what hooks of a runner left.
+// left counts the objects that the runner's hooks left behind.
 func (b *bench) left(runner string) int {
 	n := 0
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.SecretList{}, &batchv1.JobList{}} {
@@ -70,7 +71,7 @@ func (b *bench) left(runner string) int {
 	return n
 }
 
-// refusing refuses lists of some kinds.
+// refusing refuses to list the kinds.
 func refusing(message string, kinds ...string) interceptor.Funcs {
 	return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		kind := list.GetObjectKind().GroupVersionKind().Kind
@@ -127,7 +128,7 @@ func TestWhatHooksLeaveBehind(t *testing.T) {
 	}
 }
 
-// While the API server fails, the runner stays; but not for ever.
+// While the API server fails, the runner stays, but not forever.
 func TestWhatHooksLeaveBehindIsTriedForABound(t *testing.T) {
 	b, _ := hooked(t, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return apierrors.NewInternalError(errors.New("away"))
@@ -149,7 +150,7 @@ func TestWhatHooksLeaveBehindIsTriedForABound(t *testing.T) {
 	}
 }
 
-// Jobs make such objects with finalizers, too: so many that no list comes to an end must not keep the runner.
+// Jobs can also create such objects with finalizers. Even so many that a list never ends must not keep the runner forever.
 func TestObjectsOfHooksThatDoNotGoHoldARunnerForABound(t *testing.T) {
 	b, _ := hooked(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		err := c.List(ctx, list, opts...)

@@ -23,20 +23,22 @@ import (
 )
 
 const (
-	// stopFor is how long a pod to keep may take to end, and stopLook the time between two looks; if it takes longer, it is deleted.
+	// stopFor is how long a pod that should be kept may take to stop. If it takes longer, it is deleted. stopLook is the
+	// interval between checks.
 	stopFor, stopLook = time.Minute, 5 * time.Second
 )
 
-// mayKeep reports whether the pod is to be kept: its runner failed, and its pool wants that. One with a claim would hold the claim, one that
-// never was on a node has no log, and one that policies deny is to go.
+// mayKeep reports whether the failed runner's pod should be kept because its pool asks for that. A pod with a claim is not
+// kept because it would hold the claim, nor is a pod that never had a node, because it has no logs, nor a pod that policies
+// deny.
 func (p pass) mayKeep(state poolstatus.Assessment) bool {
 	return p.pool != nil && p.pool.Spec.GetFailedPodTTL() > 0 && p.pool.DeletionTimestamp.IsZero() && p.terminationReason() == "" &&
 		state.State == v1alpha1.RunnerFailed && state.Cause != v1alpha1.CauseRefused &&
 		p.pod != nil && p.pod.DeletionTimestamp.IsZero() && p.pod.Spec.NodeName != "" && p.pod.Annotations[v1alpha1.CacheClaimAnnotation] == ""
 }
 
-// keepPod leaves the pod behind, ended, without the labels of a job. The pool deletes it when its time is over, or a later one is kept. Kept is
-// false if it doesn't end.
+// keepPod leaves the stopped pod in place, without the labels of a job. The pool deletes it when its time expires or when a
+// later pod is kept. kept is false if the pod does not stop.
 func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	if p.pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
 		return true, nil
@@ -57,7 +59,7 @@ func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	return true, nil
 }
 
-// stopPod has the node end the pod, which its API object outlives, and waits for that.
+// stopPod makes the node stop the pod while its API object stays, and waits for that.
 func (p pass) stopPod(ctx context.Context) (kept bool, err error) {
 	if p.memory.pod.stopped.IsZero() {
 		if err := p.patchPod(ctx, map[string]any{"metadata": map[string]any{"uid": p.pod.UID}, "spec": map[string]any{"activeDeadlineSeconds": 1}}); err != nil {
@@ -80,8 +82,8 @@ func (p pass) patchPod(ctx context.Context, change map[string]any) error {
 	return client.IgnoreNotFound(p.Client.Patch(ctx, p.pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// KeptUntil is when a pod is to be deleted that is kept; the zero time for none. An annotation with a much later time than failedPodTTL
-// allows is ignored.
+// KeptUntil returns when a kept pod should be deleted, and the zero time for other pods. It ignores an annotation whose
+// time is much later than failedPodTTL allows.
 func KeptUntil(pod *corev1.Pod, now time.Time) time.Time {
 	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.KeptUntilAnnotation])
 	if err != nil || until.After(now.Add(2*v1alpha1.MaxFailedPodTTL)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// keeping has the runner's pool keep the last pod that failed, and its own run on a node.
+// keeping makes the runner's pool keep the last failed pod, and assigns the runner's pod to a node.
 func (b *bench) keeping() {
 	b.t.Helper()
 	pool := b.pool()
@@ -30,7 +30,7 @@ func (b *bench) keeping() {
 	b.update(pod)
 }
 
-// setPhase has the pod end as a node reports it.
+// setPhase makes the pod end as a node reports it.
 func (b *bench) setPhase(phase corev1.PodPhase) {
 	b.t.Helper()
 	pod := b.pod()
@@ -40,7 +40,7 @@ func (b *bench) setPhase(phase corev1.PodPhase) {
 	}
 }
 
-// crash ends the runner's container with an error, and its pod with it.
+// crash ends the runner's container, and its pod, with an error.
 func (b *bench) crash() {
 	b.t.Helper()
 	b.setPod(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Time{Time: b.now}}})

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// Sessions are the message sessions of pools.
+// Sessions holds the message sessions of pools.
 type Sessions interface {
 	Sets
 	Snapshot(pool types.NamespacedName) (scaleset.Snapshot, bool)
@@ -27,11 +27,11 @@ type Sessions interface {
 type leftSet struct {
 	id        int64
 	namespace string
-	stem      string // begins the names of its pool's runners
+	stem      string // prefix of the names of its pool's runners
 }
 
-// leftSet returns a pool's scale set if registrations may be left behind in it. The scale-set service lists no registrations, so GitHub's REST list
-// is read, and only while the counts differ.
+// leftSet returns a pool's scale set if it may have leaked registrations. The scale-set service cannot list registrations,
+// so the collector reads GitHub's REST list, and only while the counts differ.
 func (c *RunnerCollector) leftSet(ctx context.Context, p *v1alpha1.RunnerPool, have int) (leftSet, bool) {
 	key, set := client.ObjectKeyFromObject(p), &v1alpha1.RunnerScaleSet{}
 	seen, _ := c.Sessions.Snapshot(key)
@@ -42,8 +42,8 @@ func (c *RunnerCollector) leftSet(ctx context.Context, p *v1alpha1.RunnerPool, h
 	return leftSet{set.Status.ID, p.Namespace, podspec.NameStem(p.Name, p.UID)}, isHeld
 }
 
-// ownerOf returns the namespace of the pool that a registration was made for, by its label or by its name, and the id of its scale set, if it has
-// one. The namespace is empty if none of our pools made it.
+// ownerOf returns the namespace of the pool that a registration was made for, found by its label or its name, and the ID of
+// its scale set, if it has one. The namespace is empty if no pool of this cluster made the registration.
 func (v *visit) ownerOf(known rest.Runner) (namespace string, set int64) {
 	for _, l := range known.Labels {
 		if m, ok := v.marks[l]; ok {
@@ -58,10 +58,10 @@ func (v *visit) ownerOf(known rest.Runner) (namespace string, set int64) {
 	return "", 0
 }
 
-// errForeign is the error of a registration with the name of a pool's runner that is not in the pool's scale set.
+// errForeign means that a registration has the name of a pool's runner but is not in the pool's scale set.
 var errForeign = errors.New("it is not in the pool's scale set")
 
-// removeFrom removes a registration from a scale set, in which it must be. GitHub refuses to remove a runner that has a job.
+// removeFrom removes a registration if it belongs to the given scale set. GitHub refuses to remove a runner that has a job.
 func (v *visit) removeFrom(ctx context.Context, set int64, known rest.Runner) error {
 	gh, ok := v.Clients.Get(connections.Key(v.key))
 	if !ok {

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// counted are sessions in which GitHub counts so many registrations.
+// counted returns sessions in which GitHub counts a fixed number of registrations.
 type counted struct {
 	Sets
 	registered int
@@ -31,7 +31,8 @@ func (c counted) Snapshot(types.NamespacedName) (scaleset.Snapshot, bool) {
 	return scaleset.Snapshot{Known: true, Statistics: scaleset.Statistics{RegisteredRunners: c.registered}}, true
 }
 
-// Registrations of a scale set have no Runner, as after a restore of etcd. GitHub's list is read only while GitHub counts more than there are.
+// Registrations of a scale set have no Runner, as after a restore of etcd. GitHub's list is read only while GitHub counts
+// more registrations than there are Runners.
 func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 	b := newBench(t)
 	network := github.NewTransport()
@@ -88,12 +89,12 @@ func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 	if got := left(); !slices.Equal(got, all) {
 		t.Errorf("removed at once: %v are left", got)
 	}
-	mend := b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
+	restore := b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
 	b.collect(c, leakAfter)
 	if got := left(); !slices.Equal(got, all) {
 		t.Errorf("removed although GitHub says that they have jobs: %v are left", got)
 	}
-	mend()
+	restore()
 	b.collect(c, time.Minute)
 	want := slices.DeleteFunc(all, func(name string) bool { return name == stem+"1" || name == stem+"2" })
 	if got := left(); !slices.Equal(got, want) {
@@ -111,7 +112,7 @@ func TestRegistrationsThatAreLeftInAScaleSet(t *testing.T) {
 	}
 }
 
-// What this process did is undone: it does so again, once the cache has had time to show it.
+// If an action of this process was undone, it repeats the action once the cache has had time to show it.
 func TestARunnerThatIsBackIsEndedAgain(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()

@@ -23,18 +23,19 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// maxFailures bounds how many failures of a pool are kept until somebody takes them.
+// maxFailures limits how many failures of a pool are stored until the pool's next pass.
 const maxFailures = 100
 
-// Memory is the state of runners that only this process knows: what it did and saw, and the cache may not show yet. It prevents the process
-// from doing something twice, and from asking again. Each part has methods that lock it, and other packages use those only:
+// Memory is the state of runners that only this process has: what it did or observed before the cache shows it. It prevents
+// the process from repeating actions and requests. Each part has methods that take the lock, and other packages use only
+// those:
 //
-//   - runners: one runnerMemory for each Runner. Its worker owns it; a few fields have methods for other goroutines.
-//   - results: how runners ended, until their pools take that by SinceLastPass.
-//   - suspects: which registrations are to be looked at, by Suspect and SuspectSome.
-//   - claims: which claim of a cache each runner has.
+//   - runners: one runnerMemory per Runner. Its worker owns it; a few fields have methods for other goroutines.
+//   - results: how runners ended, until their pools read that with SinceLastPass.
+//   - suspects: which registrations need a check, set by Suspect and SuspectSome.
+//   - claims: which cache claim each runner has.
 //
-// When the process ends, results that no pool has taken are lost. Everything else costs a few requests to find out again.
+// When the process ends, results that no pool has read are lost. Everything else can be found again with a few requests.
 type Memory struct {
 	wakes kube.EventSource // wakes a runner's controller
 
@@ -42,120 +43,121 @@ type Memory struct {
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
-	starting int // how many runners wait for nothing but their pods
+	starting int // number of registered runners that only wait for their pods
 	claims   claimNotes
-	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next names are new
-	ends     singleflight.Group            // of Runners, by UID
+	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next runner names are new
+	ends     singleflight.Group            // merges concurrent deletions of a Runner, by UID
 
-	// recording are the turns of records, and beside those while runners are to be started. Namespaces take turns.
-	recording, beside *turns.Limiter
+	// recording limits concurrent records, and whileStarting limits them while runners are starting. Namespaces take turns.
+	recording, whileStarting *turns.Limiter
 }
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
-		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), beside: turns.New(recordBeside),
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
 	}
 }
 
 const (
-	// SuspectInterval is the least time between two looks at one runner's registration.
+	// SuspectInterval is the minimum time between two checks of one runner's registration.
 	SuspectInterval = time.Minute
-	// suspectLongest is that time for a runner that was found online again and again: GitHub's counts can be wrong for hours. It also bounds
-	// how long a runner that lost its connection meanwhile counts as idle.
+	// suspectLongest is the interval for a runner that was online at every check, because GitHub's counts can be wrong for
+	// hours. It also limits how long a runner that lost its connection counts as idle.
 	suspectLongest = 4 * time.Minute
-	// suspectLeast is how many of a pool's runners are looked at in that least time, if any is missing: to look
-	// at one at a time would take hours among many.
+	// suspectLeast is how many of a pool's runners are checked per SuspectInterval if any is missing. Checking one at a time
+	// would take hours in a large pool.
 	suspectLeast = 10
 )
 
-// suspicion that GitHub doesn't know a runner any more, or isn't connected with it.
+// suspicion records that GitHub may not know a runner any more, or may not be connected to it.
 type suspicion struct {
 	at    time.Time
-	open  bool          // nobody looked yet
-	pause time.Duration // until it may be raised again
-	// wasOnline is true if it was seen to be connected, and offline if it wasn't at the last look.
+	open  bool          // no pass has checked the runner yet
+	pause time.Duration // minimum time before it may be raised again
+	// wasOnline is true if the runner has ever been connected. offline is true if it was not connected at the last check.
 	wasOnline, offline bool
 }
 
-// runnerMemory is the state of one runner. Only the worker that has the runner uses it. The exceptions are the fields of the first group,
-// pod.last, pod.deleted, end.deleted, persistent.id and claim.name: methods of Memory use them with its lock.
+// runnerMemory is the state of one runner. Only the worker that has the runner uses it. The exceptions are the fields of
+// the first group and pod.last, pod.deleted, end.deleted, persistent.id and claim.name, which methods of Memory use under
+// its lock.
 type runnerMemory struct {
 	uid          types.UID
-	registration int64                  // its id on GitHub; 0 until registered
+	registration int64                  // its ID on GitHub; 0 until registered
 	starting     bool                   // registered, and without a pod yet
 	completion   completion             // the end of its job
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 
-	registered bool        // by this process, which knows what is registered
+	registered bool        // this process registered the runner, so the ID is trusted
 	unstored   *github.JIT // a registration or registration token whose Secret could not be created yet, or nil
 	pod        podMemory
 	container  containerMemory
 	end        endMemory
 	busy       bool // GitHub kept its registration because it has a job
 	hadNoJob   bool // it ended without an error, and GitHub reported that it had no job
-	refused    int  // how often in a row GitHub was away, or had a registration of this name
+	refused    int  // consecutive attempts in which GitHub was unavailable or already had a registration with this name
 	persistent persistentMemory
 	claim      claimMemory
 	absence    absence
 }
 
-// podMemory is what this process did about a runner's pod.
+// podMemory is what this process did with a runner's pod.
 type podMemory struct {
-	created time.Time   // when it was, while the cache doesn't show it
-	deleted types.UID   // of the pod whose deletion was asked for
-	asked   time.Time   // when that was
-	stopped time.Time   // when it was asked to end, without its deletion
-	last    *corev1.Pod // as it was when it went; nil while it is there, or if that was missed. Guarded by Memory
+	created time.Time   // when this process created it, until the cache shows it
+	deleted types.UID   // UID of the pod whose deletion was requested
+	asked   time.Time   // when the deletion was requested
+	stopped time.Time   // when the pod was told to stop without being deleted
+	last    *corev1.Pod // the pod's state when it was deleted; nil while it exists, or if the deletion was missed. Guarded by Memory
 }
 
-// hadPod reports whether the runner's pod was created, also if the cache shows none.
+// hadPod reports whether the runner's pod was ever created, even if the cache shows none.
 func (m *runnerMemory) hadPod() bool { return !m.pod.created.IsZero() || m.claim.seen }
 
-// containerMemory is about a runner's container.
+// containerMemory is what this process observed of a runner's container.
 type containerMemory struct {
 	awaited bool // it was seen before it started
 	ran     bool // it was seen before it ended
 	started time.Time
 	ended   time.Time            // when its end was first seen
-	down    time.Time            // when it ended that is to run again, by its node's clock; zero while it runs
-	turned  time.Time            // when down was first seen to change
-	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until they were read
+	down    time.Time            // when a container that will restart ended, by its node's clock; zero while it runs
+	turned  time.Time            // when this process noticed the last change of down
+	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until the taints were read
 }
 
-// endMemory is about a runner's end.
+// endMemory is what this process did to end a runner.
 type endMemory struct {
 	deleted      time.Time // when this process deleted the Runner; guarded by Memory
 	deregistered bool
 	released     time.Time // when this process removed its finalizer
 }
 
-// isRecent reports whether the cache may not show yet what this process did at a time. What it does not show later is done again: a restore of
-// etcd undoes it.
+// isRecent reports whether the cache may not show yet what this process did at the given time. If the cache does not show
+// it later, the process repeats the action, because a restore of etcd may have undone it.
 func isRecent(at time.Time) bool { return time.Since(at) < podShown }
 
-// completion of a runner's job, by GitHub's word.
+// completion is the end of a runner's job as GitHub reported it.
 type completion struct {
-	at        time.Time // zero if it isn't known to be over
-	forgotten bool      // GitHub has removed the runner's registration by itself
-	result    string    // of the job; "" if GitHub didn't say
+	at        time.Time // zero if the job is not known to be over
+	forgotten bool      // GitHub itself has removed the runner's registration
+	result    string    // result of the job; empty if GitHub did not report it
 }
 
-// Failure of a runner.
+// Failure describes a failed runner.
 type Failure struct {
 	Runner, Revision string
-	// Cause is "" of one that failed with a job: it's the job's matter, not the template's.
+	// Cause is empty if the runner failed during a job, because the job rather than the template is responsible.
 	Cause   v1alpha1.RunnerCause
 	HadJob  bool
 	Message string
-	// Node that its pod was on; "" for none.
+	// Node is the node of its pod; empty if there was none.
 	Node string
-	// Exit is how its container ended; nil if it didn't, or with exit code 0.
+	// Exit is how its container ended; nil if it did not end or ended with exit code 0.
 	Exit *v1alpha1.RunnerExit
-	// Began is when the runner was created, At when it failed.
+	// Began is when the runner was created, and At is when it failed.
 	Began, At time.Time
-	// Clean is true of a container that ended with exit code 0: it may have had a job.
+	// Clean is true if the container ended with exit code 0; the runner may then have had a job.
 	Clean bool
 	// NameTaken is true if another object has the runner's name.
 	NameTaken bool
@@ -166,7 +168,7 @@ type Results struct {
 	Failures []Failure
 	// Worked holds the last runner of each revision that got a job.
 	Worked map[string]Worked
-	// Missed is the last runner that started without a claim of the cache; nil for none.
+	// Missed is the last runner that started without a cache claim; nil if none did.
 	Missed *v1alpha1.CacheMiss
 }
 
@@ -192,8 +194,8 @@ func (m *Memory) locked(key types.NamespacedName, uid types.UID) *runnerMemory {
 	return m.runners[key]
 }
 
-// outside returns the memory of a runner for somebody else than its worker, which is woken if
-// there was none: it drops that of a runner that is gone.
+// outside returns the memory of a runner for a goroutine other than its worker. If there was none, it wakes the worker,
+// which drops the memory if the runner is gone.
 func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory {
 	if known := m.runners[key]; known == nil || known.uid != uid {
 		m.wakes.Wake(key)
@@ -201,7 +203,7 @@ func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory 
 	return m.locked(key, uid)
 }
 
-// seen returns the memory of a runner, or an empty one that nothing keeps.
+// seen returns the memory of a runner, or an empty value that is not stored.
 func (m *Memory) seen(key types.NamespacedName, uid types.UID) *runnerMemory {
 	if known := m.runners[key]; known != nil && known.uid == uid {
 		return known
@@ -221,7 +223,7 @@ func (m *Memory) dropLocked(key types.NamespacedName) {
 	delete(m.runners, key)
 }
 
-// beginStart notes that a runner waits for nothing but its pod.
+// beginStart records that a registered runner only waits for its pod.
 func (m *Memory) beginStart(r *runnerMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +233,7 @@ func (m *Memory) beginStart(r *runnerMemory) {
 	}
 }
 
-// endStart notes that a runner has or had its pod, or needs none any more.
+// endStart records that a runner has or had its pod, or no longer needs one.
 func (m *Memory) endStart(r *runnerMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,21 +243,20 @@ func (m *Memory) endStart(r *runnerMemory) {
 	}
 }
 
-// recordParallel bounds how many records of all pools are written at once, and
-// recordBeside how many while runners are to be started. A record leads to a runner's
-// end, which costs as much as to start one: in a burst, the ends of the first jobs would
-// hold up the runners of the last.
+// recordParallel limits how many job records of all pools are written at once, and recordWhileStarting limits them while runners
+// are starting. A record leads to the end of a runner, which costs as much as starting one. Without the limit, the ends of
+// a burst's first jobs would delay the runners of its last jobs.
 const (
-	recordParallel = 32
-	recordBeside   = 4
+	recordParallel      = 32
+	recordWhileStarting = 4
 )
 
-// acquireRecord waits until a record of a namespace may be written, and returns what to call after it.
+// acquireRecord waits until a record for a namespace may be written, and returns the function to call afterwards.
 func (m *Memory) acquireRecord(ctx context.Context, namespace string) (release func(), err error) {
 	m.mu.Lock()
 	line := m.recording
 	if m.starting > 0 {
-		line = m.beside
+		line = m.whileStarting
 	}
 	m.mu.Unlock()
 	round, err := line.Enter(ctx, turns.Looking, namespace)
@@ -265,15 +266,16 @@ func (m *Memory) acquireRecord(ctx context.Context, namespace string) (release f
 	return func() { line.Leave(round, turns.Unknown) }, nil
 }
 
-// recordCompletion notes when and how a runner's job was over, and whether GitHub has forgotten the runner.
+// recordCompletion records when and how a runner's job ended, and whether GitHub has removed the runner's registration.
 func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c completion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outside(key, uid).completion = c
 }
 
-// end is End for those who notice at the same time that a runner is over: its job ends, and then its pod, before the cache shows what the
-// first of them did. One request is made for all, and all get its error. It does not end with the work of the one that came first.
+// end deletes a Runner like End, but merges concurrent requests: several goroutines may notice that a runner is over before
+// the cache shows the first deletion. All of them receive the error of the one request. Cancelling the first caller's
+// context does not stop it.
 func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	key := client.ObjectKeyFromObject(r)
 	_, err, _ := m.ends.Do(string(r.UID), func() (any, error) {
@@ -289,7 +291,7 @@ func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, w
 	return err
 }
 
-// isDeleted reports whether this process deleted a Runner just now. The cache may not show it yet.
+// isDeleted reports whether this process deleted a Runner so recently that the cache may not show it yet.
 func (m *Memory) isDeleted(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -302,7 +304,7 @@ func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	m.seen(key, uid).end.deleted = time.Now()
 }
 
-// setStoredSecret records that a pool's runner has a Secret under a new name. Names that follow are new as well.
+// setStoredSecret records that a pool's runner has a Secret under a new name. The names that follow are new as well.
 func (m *Memory) setStoredSecret(pool types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -316,15 +318,14 @@ func (m *Memory) storedSecret(pool types.NamespacedName) bool {
 	return m.stored[pool]
 }
 
-// setRegistration notes the id of a runner's registration.
+// setRegistration records the ID of a runner's registration.
 func (m *Memory) setRegistration(r *runnerMemory, id int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.registration, r.refused = id, 0
 }
 
-// registration returns the id that a runner was registered under by this process, or that this process found; 0 for
-// none.
+// registration returns the ID under which this process registered a runner or found it registered; 0 if it did neither.
 func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -332,46 +333,47 @@ func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	return cmp.Or(known.registration, known.persistent.id)
 }
 
-// recordGone keeps a pod that is gone for the runner that had it: no pass may have seen how it ended.
+// recordGone keeps the last state of a deleted pod for its runner, because no pass may have seen how the pod ended.
 func (m *Memory) recordGone(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen(client.ObjectKeyFromObject(pod), types.UID(pod.Annotations[v1alpha1.RunnerUIDAnnotation])).pod.last = pod
 }
 
-// lastPod returns the pod of a runner that is gone, nil if that was missed.
+// lastPod returns the last state of a runner's deleted pod; nil if the deletion was missed.
 func (m *Memory) lastPod(r *runnerMemory) *corev1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return r.pod.last
 }
 
-// MarkFailed notes why a runner failed that is about to be ended.
+// MarkFailed records why a runner that is about to be ended failed.
 func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Assessment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outside(key, uid).failed = &why
 }
 
-// failure returns why a runner failed, nil if it didn't.
+// failure returns why a runner failed; nil if it did not.
 func (m *Memory) failure(key types.NamespacedName, uid types.UID) *poolstatus.Assessment {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.locked(key, uid).failed
 }
 
-// HasFailed reports whether it is recorded that a runner failed.
+// HasFailed reports whether a failure of the runner is recorded.
 func (m *Memory) HasFailed(key types.NamespacedName, uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen(key, uid).failed != nil
 }
 
-// SuspectSome asks for looks at runners of which GitHub misses some: at as many as are missing or a few more, those first
-// that nobody looked at for longest, so that each has its turn. wereOnline has those that were connected before.
+// SuspectSome requests checks for a pool's runners when GitHub counts fewer than the pool has. It checks as many as are
+// missing, or a few more, starting with those not checked for the longest time, so that every runner has its turn.
+// wereOnline has the runners that were connected before.
 func (m *Memory) SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time) {
 	at, looks := map[string]time.Time{}, max(s.Missing, suspectLeast)
-	for _, name := range s.Names { // those of late count
+	for _, name := range s.Names { // recent checks count
 		if at[name] = m.suspectedAt(types.NamespacedName{Namespace: namespace, Name: name}); !at[name].IsZero() && now.Sub(at[name]) < SuspectInterval {
 			looks--
 		}
@@ -391,8 +393,8 @@ func (m *Memory) suspectedAt(key types.NamespacedName) time.Time {
 	return m.suspects[key].at
 }
 
-// Suspect asks for a look at the registration of a runner that GitHub doesn't count as we
-// do; now and then at most. wasOnline says that it was connected before. It reports whether it is time for a look.
+// Suspect requests a check of the registration of a runner whose state on GitHub differs from Corral's, at a limited rate.
+// Set wasOnline if the runner was connected before. Suspect reports whether it requested a check.
 func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -419,7 +421,7 @@ func (m *Memory) popSuspicion(key types.NamespacedName) bool {
 	return true
 }
 
-// suspectStill has the next pass look at a runner again, as this one's look failed.
+// suspectStill makes the next pass check a runner again, because the check in this pass failed.
 func (m *Memory) suspectStill(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -428,7 +430,7 @@ func (m *Memory) suspectStill(key types.NamespacedName) {
 	m.suspects[key] = s
 }
 
-// looked notes what a look at a suspected runner found, and returns what was known before.
+// looked records the result of checking a suspected runner, and returns the previous state.
 func (m *Memory) looked(key types.NamespacedName, known *registered) (before suspicion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -439,27 +441,27 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	case known.online:
 		now.wasOnline = true
 		now.pause = min(suspectLongest, 2*max(now.pause, SuspectInterval/2))
-	case known.offline: // the second look that proves it comes soon
+	case known.offline: // the second check, which proves it, follows soon
 		now.pause = 0
 	}
 	m.suspects[key] = now
 	return before
 }
 
-// completion returns what is known of the end of a runner's job.
+// completion returns the known end of a runner's job.
 func (m *Memory) completion(key types.NamespacedName, uid types.UID) completion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen(key, uid).completion
 }
 
-// Completion returns when a runner's job was over, and whether it is known to be.
+// Completion returns when a runner's job ended, and whether it is known to have ended.
 func (m *Memory) Completion(key types.NamespacedName, uid types.UID) (at time.Time, over bool) {
 	at = m.completion(key, uid).at
 	return at, !at.IsZero()
 }
 
-// isPodDeleted reports whether the deletion of a pod was asked for just now.
+// isPodDeleted reports whether this process requested the deletion of the pod recently.
 func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -467,7 +469,7 @@ func (m *Memory) isPodDeleted(key types.NamespacedName, pod types.UID) bool {
 	return known != nil && known.pod.deleted == pod && isRecent(known.pod.asked)
 }
 
-// forget drops what is known of a runner that is gone. PodShown is false if the cache shows no pod of its name, either.
+// forget drops the state of a runner that is gone. podShown is false if the cache shows no pod with its name either.
 func (m *Memory) forget(key types.NamespacedName, podShown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -478,7 +480,7 @@ func (m *Memory) forget(key types.NamespacedName, podShown bool) {
 	delete(m.suspects, key)
 }
 
-// recordFailure keeps a failure for the pool, which takes it in its next pass.
+// recordFailure stores a failure until the pool's next pass.
 func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -487,7 +489,7 @@ func (m *Memory) recordFailure(pool types.NamespacedName, f Failure) {
 	}
 }
 
-// recordWorked notes that a runner got a job. It may be gone before its pool looks at it.
+// recordWorked records that a runner got a job. The runner may be gone before its pool's next pass.
 func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Worked) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -496,7 +498,7 @@ func (m *Memory) recordWorked(pool types.NamespacedName, revision string, w Work
 	}
 }
 
-// recordMissed notes that a runner started without a claim.
+// recordMissed records that a runner started without a claim.
 func (m *Memory) recordMissed(pool types.NamespacedName, miss v1alpha1.CacheMiss) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -510,7 +512,7 @@ func (m *Memory) resultsOf(pool types.NamespacedName) *Results {
 	return m.results[pool]
 }
 
-// SinceLastPass returns the results of a pool's runners since it was called last.
+// SinceLastPass returns the results of a pool's runners since the previous call.
 func (m *Memory) SinceLastPass(pool types.NamespacedName) Results {
 	m.mu.Lock()
 	defer m.mu.Unlock()

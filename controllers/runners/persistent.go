@@ -28,16 +28,17 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// persistentMemory is about a runner that takes job after job.
+// persistentMemory is the state of a runner that runs many jobs.
 type persistentMemory struct {
-	hasToken bool // its Secret has the token by which it registers
-	// id of its registration, the last job that this process made durable, and how many are done by then; guarded by Memory.
+	hasToken bool // its Secret contains a registration token
+	// id is the ID of its registration, job the last job that this process recorded, and done the number of jobs completed by
+	// then. Guarded by Memory.
 	id   int64
 	job  *v1alpha1.JobReference
 	done int32
 }
 
-// LastJob returns the last job of a runner, and how many it has done, as far as its status or this process knows.
+// LastJob returns the last job of a runner and how many jobs it has completed, according to its status and this process.
 func (m *Memory) LastJob(r *v1alpha1.Runner) (job *v1alpha1.JobReference, done int32) {
 	if !r.Persists() {
 		return r.Status.Job, 0
@@ -58,7 +59,7 @@ func (m *Memory) setLastJob(key types.NamespacedName, uid types.UID, job *v1alph
 	known.persistent.job, known.persistent.done = job, done
 }
 
-// learnRegistration notes the id that a runner which registered itself has on GitHub, and has its controller look.
+// learnRegistration records the GitHub ID of a runner that registered itself, and wakes its controller.
 func (m *Memory) learnRegistration(key types.NamespacedName, uid types.UID, id int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,12 +71,13 @@ func (m *Memory) learnRegistration(key types.NamespacedName, uid types.UID, id i
 	m.wakes.Wake(key)
 }
 
-// hasToken reports whether a persistent runner needs no token: it has one, or had its pod.
+// hasToken reports whether a persistent runner has a registration token, or needs none because its pod was created.
 func (p pass) hasToken() bool {
 	return p.memory.persistent.hasToken || !p.memory.pod.created.IsZero() || p.pod != nil || p.runner.Status.StartedAt != nil
 }
 
-// clearName removes what is registered under the name of a persistent runner that is yet to register: the runner would take it over.
+// clearName removes an existing registration with the name of a persistent runner that has yet to register. Otherwise the
+// runner would replace it.
 func (p pass) clearName(ctx context.Context, gh registrar) error {
 	if !p.runner.Persists() {
 		return nil
@@ -98,7 +100,7 @@ func (p pass) clearName(ctx context.Context, gh registrar) error {
 	return nil
 }
 
-// isDown reports whether the runner's container of a pod, nil for none, ended, and doesn't run again yet.
+// isDown reports whether the pod's runner container ended and is not running again yet. pod may be nil.
 func isDown(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		again := s.State.Waiting != nil && (s.LastTerminationState.Terminated != nil || s.State.Waiting.Reason == "CrashLoopBackOff")
@@ -106,7 +108,8 @@ func isDown(pod *corev1.Pod) bool {
 	})
 }
 
-// free takes the mark of a job off the pod of a persistent runner that has none any more: else nobody could evict it.
+// free removes the job mark from the pod of a persistent runner that has no job any more. Otherwise the pod could never be
+// evicted.
 func (p pass) free(ctx context.Context, o observation) error {
 	if !p.runner.Persists() || p.pod == nil || o.Job != nil || p.pod.Annotations[v1alpha1.JobAnnotation] == "" {
 		return nil
@@ -118,7 +121,8 @@ func (p pass) free(ctx context.Context, o observation) error {
 	return err
 }
 
-// unmark takes the mark of a job off a pod. It is an error of a conflict if the pod changed since it was read: it may bear the next job's.
+// unmark removes the job mark from a pod. It returns a conflict error if the pod changed since it was read, because it may
+// bear the mark of the next job by then.
 func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	annotations := podspec.IdleAnnotations(pod)
 	annotations[v1alpha1.JobAnnotation] = nil
@@ -132,19 +136,19 @@ func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	}
 	of := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	if err := c.Patch(ctx, of, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the mark of a job off the pod of runner %s: %w", pod.Name, err)
+		return fmt.Errorf("removing the mark of a job from the pod of runner %s: %w", pod.Name, err)
 	}
 	return nil
 }
 
-// follow records what a persistent runner's jobs come to: in its status which was the last and how many are over, and on its pod the mark of one
-// that runs.
+// follow records the events of a persistent runner's jobs. Its status gets the last job and the number of completed jobs,
+// and its pod is marked while a job runs.
 func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events []scaleset.JobEvent) error {
 	key, base := client.ObjectKeyFromObject(runner), runner.DeepCopy()
 	before, done := r.Memory.LastJob(runner)
 	last, id := before, max(runner.Status.RunnerID, r.Memory.registration(key, runner.UID))
 	for _, e := range events {
-		if !e.IsAbout(id) { // but about a former runner of this name
+		if !e.IsAbout(id) { // the event is about an earlier runner with this name
 			continue
 		}
 		var over int32
@@ -165,18 +169,18 @@ func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events [
 	r.Memory.setLastJob(key, runner.UID, last, done)
 	r.Memory.learnRegistration(key, runner.UID, id)
 	if !sameJob(before, last) {
-		log.FromContext(ctx).Info("Job "+what(last), "runner", runner.Name, "namespace", runner.Namespace, "job", last.ID,
+		log.FromContext(ctx).Info("Job "+jobPhase(last), "runner", runner.Name, "namespace", runner.Namespace, "job", last.ID,
 			"repository", last.Repository, "runID", last.RunID, "result", last.Result, "jobsDone", done)
 	}
 	return r.markLast(ctx, runner)
 }
 
-// markLast has the pod of a persistent runner bear the mark of its job, or none.
+// markLast sets or removes the job mark on the pod of a persistent runner.
 func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error {
 	if !runner.Status.Job.IsOver() {
 		err := r.mark(ctx, runner, runner.Status.Job)
 		if kube.IsRefused(err) {
-			return nil // the status has it
+			return nil // the status has the job
 		}
 		return err
 	}
@@ -186,13 +190,14 @@ func (r *Recorder) markLast(ctx context.Context, runner *v1alpha1.Runner) error 
 	}
 	err := unmark(ctx, r.Client, pod)
 	if apierrors.IsConflict(err) {
-		r.Memory.wakes.WakeAfter(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller takes it off
+		r.Memory.wakes.WakeAfter(client.ObjectKeyFromObject(runner), time.Second) // the Runner's controller removes the mark
 		return nil
 	}
 	return err
 }
 
-// idOf returns the id of a Runner's registration. A persistent one's is found by its name once it has registered itself; 0 before.
+// idOf returns the ID of a Runner's registration. For a persistent runner that has registered itself, it finds the ID by
+// name; before that it returns 0.
 func (v *visit) idOf(r *v1alpha1.Runner) int64 {
 	key := client.ObjectKeyFromObject(r)
 	id := max(r.Status.RunnerID, v.Memory.registration(key, r.UID))
@@ -209,7 +214,8 @@ func (v *visit) idOf(r *v1alpha1.Runner) int64 {
 	return 0
 }
 
-// followJob records that a persistent runner has a job that no event told of, or none any more. It reports whether it has one.
+// followJob records the start or end of a persistent runner's job that no event reported. It reports whether the runner has
+// a job.
 func (v *visit) followJob(ctx context.Context, r *v1alpha1.Runner, known rest.Runner, pod *corev1.Pod) (busy bool) {
 	seen := *r
 	seen.Status.Job, _ = v.Memory.LastJob(r)
@@ -226,7 +232,7 @@ func (v *visit) followJob(ctx context.Context, r *v1alpha1.Runner, known rest.Ru
 	return known.Busy
 }
 
-// changedAt is when a job began, or ended if it has.
+// changedAt returns when a job ended, or when it began if it has not ended.
 func changedAt(j *v1alpha1.JobReference) time.Time {
 	switch {
 	case j.CompletedAt != nil:

@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// newPersistentBench is a bench whose Runner takes job after job.
+// newPersistentBench returns a bench with a persistent Runner.
 func newPersistentBench(t *testing.T) *bench {
 	t.Helper()
 	b := newRESTBench(t)
@@ -47,7 +47,8 @@ func (b *bench) configure() (config string) {
 	return config
 }
 
-// stay runs the persistent runner's process until what it returns is called. A kill says nothing to GitHub.
+// stay runs the persistent runner's process until the returned function is called. A killed process reports nothing to
+// GitHub.
 func (b *bench) stay(config string) (stop func(kill bool)) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancelCause(b.t.Context())
@@ -67,7 +68,7 @@ func (b *bench) stay(config string) (stop func(kill bool)) {
 	}
 }
 
-// tell records what webhooks say of the runner's jobs.
+// tell records the webhook events of the runner's jobs.
 func (b *bench) tell(events ...scaleset.JobEvent) {
 	b.t.Helper()
 	for i := range events {
@@ -142,7 +143,7 @@ func TestATokenWhoseAnswerWasLostIsUsed(t *testing.T) {
 	if err := b.Client.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	b.Memory = NewMemory() // of another process, which finds the Secret and no pod
+	b.Memory = NewMemory() // another process, which finds the Secret and no pod
 	b.reconcile()
 	if b.pod() == nil {
 		t.Errorf("no pod: %+v", b.runner().Status)
@@ -162,7 +163,7 @@ func TestAPersistentRunnerTakesJobAfterJob(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	b.tell(over("7", 5))
 	b.reconcile()
-	b.tell(over("7", 5), began("7", 5)) // again, and in another order
+	b.tell(over("7", 5), began("7", 5)) // repeated, and in another order
 	b.reconcile()
 	r, pod = b.runner(), b.pod()
 	if r.Status.State != v1alpha1.RunnerIdle || r.Status.JobsDone != 1 || !r.DeletionTimestamp.IsZero() || pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[podspec.SafeToEvictAnnotation] != "true" {
@@ -170,7 +171,7 @@ func TestAPersistentRunnerTakesJobAfterJob(t *testing.T) {
 	}
 	b.now = b.now.Add(time.Minute)
 	b.tell(began("8", 5))
-	b.Memory = NewMemory() // the process is another from now on
+	b.Memory = NewMemory() // from here on, another process
 	b.reconcile()
 	if r := b.runner(); r.Status.State != v1alpha1.RunnerBusy || r.Status.Job.ID != "8" {
 		t.Errorf("with the next: %+v", r.Status)
@@ -185,7 +186,7 @@ func TestAPersistentRunnerTakesJobAfterJob(t *testing.T) {
 	}
 }
 
-// What a crash leaves between the count and the mark is mended by the next look.
+// After a crash between recording the job's end and removing the mark, the next pass removes it.
 func TestAMarkOfAJobThatIsOverIsTakenOff(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
@@ -203,7 +204,7 @@ func TestAMarkOfAJobThatIsOverIsTakenOff(t *testing.T) {
 	}
 }
 
-// Another job may be marked while a look at the one before takes its time.
+// Another job may be marked while the collector still handles the previous one.
 func TestTheMarkOfAJobThatWasNotSeenIsLeft(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
@@ -232,7 +233,7 @@ func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("the job", func(r githubsim.Report) bool { return r.Jobs[githubsim.JobRunning] == 1 })
-	b.delete() // nobody told of the job
+	b.delete() // no event reported the job
 	if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil || b.registered() != 1 {
 		t.Fatalf("looks again in %s; pod %v", after, b.pod())
 	}
@@ -245,7 +246,7 @@ func TestAPersistentRunnerWithAJobIsNotEnded(t *testing.T) {
 	}
 }
 
-// Whoever administers runners may change their labels at any time.
+// Anyone who administers runners on GitHub may change their labels at any time.
 func TestARunnerWithAJobIsNotEndedWhoseLabelsWereTakenAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		persists, seen bool
@@ -302,7 +303,7 @@ func TestARunnerWithAJobIsNotEndedWhoseLabelsWereTakenAway(t *testing.T) {
 	}
 }
 
-// A Runner can't name another's registration its own by saying its id: that bears a mark.
+// A Runner cannot take over another pool's registration by using its ID, because the registration bears that pool's mark.
 func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
 	b := newRESTBench(t)
 	gh, _ := b.REST.Get("")
@@ -321,7 +322,7 @@ func TestARegistrationWithAnotherPoolsMarkIsNotEnded(t *testing.T) {
 	}
 }
 
-// GitHub doesn't let go of a runner with a job: what its pod is marked with is over by then.
+// GitHub never removes the registration of a runner with a job, so the job in the pod's mark is over by then.
 func TestThePersistentRunnerLeavesItsClaimThatGitHubLetGoAfterAJob(t *testing.T) {
 	b := newPersistentBench(t)
 	b.cache(1)
@@ -359,7 +360,7 @@ func TestAPersistentRunnerThatMayRegisterYetIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The container may run, and the runner register and get a job, before the cache shows it.
+// The container may start, and the runner register and get a job, before the cache shows it.
 func TestThePodOfARunnerThatMayStartIsDeletedAsItWasRead(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
@@ -383,7 +384,8 @@ func TestThePodOfARunnerThatMayStartIsDeletedAsItWasRead(t *testing.T) {
 	}
 }
 
-// A persistent runner registers itself and may get a job at once. As long as it runs, one that GitHub doesn't list may be one with a job.
+// A persistent runner registers itself and may get a job at once. While it runs, it may have a job even if GitHub does not
+// list it.
 func TestAPersistentRunnerThatNeverRegistersIsGivenUp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state func(b *bench) corev1.ContainerState
@@ -530,7 +532,7 @@ func TestAPersistentRunnerThatGitHubForgotIsReplaced(t *testing.T) {
 	}
 }
 
-// Its pod never ends by itself.
+// The pod of a persistent runner never ends by itself.
 func TestThePodOfAPersistentRunnerThatIsGoneIsDeletedWhenItIsDownWithoutAJob(t *testing.T) {
 	backOff := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 	for name, tc := range map[string]struct {
@@ -574,7 +576,7 @@ func TestARunnerOfAnotherLifetimeIsNotItsPools(t *testing.T) {
 	}
 }
 
-// While its Secret is refused, a persistent runner asks GitHub for one token, and once for what has its name.
+// While its Secret is refused, a persistent runner asks GitHub for one token, and once for a registration with its name.
 func TestASecretOfAPersistentRunnerThatIsRefused(t *testing.T) {
 	b := newPersistentBench(t)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "x", errors.New("denied the request"))

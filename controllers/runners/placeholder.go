@@ -14,25 +14,24 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// maxPlaceholderStem keeps the name of a placeholder within GitHub's bound of 64 characters.
+// maxPlaceholderStem keeps the name of a placeholder within GitHub's limit of 64 characters.
 const maxPlaceholderStem = 40
 
-// wantsPlaceholder reports whether a runner is to be kept registered that never runs. It has no pod,
-// so that no job can go to it; a server that fails jobs which nobody could ever take lets them wait.
+// wantsPlaceholder reports whether the pool needs a placeholder: a registration that never runs. It has no pod, so it gets
+// no job. A GitHub server that fails jobs for which no runner exists lets them wait instead.
 func wantsPlaceholder(p *v1alpha1.RunnerPool) bool {
 	return p.Spec.GetPlaceholder() == v1alpha1.PlaceholderAlways && p.DeletionTimestamp.IsZero() && !p.Spec.Stops()
 }
 
-// placeholderName is the same in each comparison, and no Runner's: those end in a number.
+// placeholderName returns the same name at every visit. It is never the name of a Runner, because those end in a number.
 func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 	mark := v1alpha1.OwnerLabel(cluster, string(p.UID))
 	stem := strings.TrimRight(p.Name[:min(len(p.Name), maxPlaceholderStem)], "-.")
 	return stem + mark[strings.LastIndex(mark, "-"):] + "-placeholder"
 }
 
-// keepPlaceholders registers the placeholders that are missing, and again those whose labels are the pool's
-// no more. GitHub forgets a runner that never connected after a day or so. What isn't wanted any more
-// is removed as a leak.
+// keepPlaceholders registers missing placeholders, and replaces those whose labels or group differ from the pool's. GitHub
+// removes a runner that never connected after about a day. Placeholders that are no longer needed are removed as leaks.
 func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 	for _, p := range v.pools {
 		if !wantsPlaceholder(p) {
@@ -65,12 +64,12 @@ func (v *visit) keepPlaceholder(ctx context.Context, want rest.Registration, lis
 	}
 	_, err := v.gh.GenerateJIT(ctx, want)
 	if github.IsRunnerExists(err) {
-		return nil // it was listed before it was there
+		return nil // GitHub created it after the list was read
 	}
 	return err
 }
 
-// sameLabels compares labels as GitHub does, which shows some in a case of its own, such as Linux and X64.
+// sameLabels compares labels as GitHub does: it shows some in its own case, such as Linux and X64.
 func sameLabels(a, b []string) bool {
 	sorted := func(labels []string) []string {
 		lower := make([]string, 0, len(labels))

@@ -22,10 +22,10 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// refusalRetry is the time to the next attempt to create a pod that the API server refused.
+// refusalRetry is the delay before the next attempt to create a pod that the API server refused.
 const refusalRetry = 10 * time.Second
 
-// createPod creates the runner's pod unless it has one or had one.
+// createPod creates the runner's pod unless the runner has or had one.
 func (p pass) createPod(ctx context.Context) error {
 	if p.pod != nil || p.runner.Status.StartedAt != nil || p.Memory.lastPod(p.memory) != nil {
 		return nil
@@ -41,7 +41,7 @@ func (p pass) createPod(ctx context.Context) error {
 	if err := p.Client.Get(ctx, p.connectionKey(), conn); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the connection: %w", err)
 	}
-	network := podspec.NetworkOf(&conn.Spec) // read once: what is judged is what is made
+	network := podspec.NetworkOf(&conn.Spec) // read once, so that policies judge the values that the pod gets
 	if err := p.permit(ctx, template, digest, network); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (p pass) createPod(ctx context.Context) error {
 	}
 }
 
-// refused is the outcome of a pod that the API server didn't create.
+// refused returns the outcome for a pod that the API server did not create.
 func (p pass) refused(err error, pod *corev1.Pod) error {
 	switch {
 	case IsQuota(err):
@@ -80,7 +80,7 @@ func (p pass) refused(err error, pod *corev1.Pod) error {
 	return fmt.Errorf("creating the pod: %w", err)
 }
 
-// madeAccount names the ServiceAccount that is made for the runner's pool.
+// madeAccount returns the name of the ServiceAccount that is created for the runner's pool.
 func (p pass) madeAccount() string {
 	if p.pool == nil {
 		return ""
@@ -88,7 +88,7 @@ func (p pass) madeAccount() string {
 	return p.pool.GetHooksAccount()
 }
 
-// buildPod makes the pod, if it reads no Secret that it must not.
+// buildPod builds the pod, and returns an error if it reads a Secret that it must not read.
 func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, claim string) (_ *corev1.Pod, err error) {
 	identity := p.identity()
 	identity.Network, identity.Claim = n, claim
@@ -109,7 +109,7 @@ func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, 
 	return pod, nil
 }
 
-// namespaceFor is how long a namespace's UID is remembered: one may be deleted and made again.
+// namespaceFor is how long a namespace's UID is cached, because a namespace may be deleted and created again.
 const namespaceFor = time.Hour
 
 // namespaceUID returns the UID of a namespace.
@@ -132,12 +132,13 @@ func (r *Reconciler) namespaceUID(ctx context.Context, name string) (types.UID, 
 	return uid.(types.UID), err
 }
 
-// template reads the template that the runner was made for: somebody may have put another in its place.
+// template reads the template revision that the runner was created for. It verifies the digest, because another revision
+// may have taken its name.
 func (p pass) template(ctx context.Context) (template []byte, digest string, err error) {
 	revision := &appsv1.ControllerRevision{}
 	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: p.runner.Spec.Revision}
 	err = p.Client.Get(ctx, key, revision)
-	if apierrors.IsNotFound(err) { // it goes with its pool, and the cache may show that before the pool's deletion
+	if apierrors.IsNotFound(err) { // the revision is deleted with its pool, and the cache may show that before the pool's deletion
 		return nil, "", kube.Progress(connectionRetry, catalog.RevisionMissing.With(key.Name))
 	}
 	if err != nil {
@@ -150,8 +151,8 @@ func (p pass) template(ctx context.Context) (template []byte, digest string, err
 	return revision.Data.Raw, digest, nil
 }
 
-// permit asks policies once more whether the pod may run: they may have changed since the pool
-// asked for the runner. While they can't be asked, what was allowed goes on.
+// permit evaluates the template policies again, because they may have changed since the pool created the runner. While
+// policies cannot be evaluated, earlier decisions stay in force.
 func (p pass) permit(ctx context.Context, template []byte, digest string, n podspec.Network) error {
 	if p.pool == nil {
 		return p.noPool()
@@ -171,8 +172,8 @@ func (p pass) permit(ctx context.Context, template []byte, digest string, n pods
 	return nil
 }
 
-// adoptPod looks at a pod that is there already and that the cache doesn't show: it is
-// ours from an earlier attempt, or of a former runner of this name, whose node is lost.
+// adoptPod handles a pod that exists although the cache does not show it. It is the runner's pod from an earlier attempt,
+// or the pod of an earlier runner with this name on a lost node.
 func (p pass) adoptPod(ctx context.Context) error {
 	pod := &corev1.Pod{}
 	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.runner), pod); err != nil {
@@ -188,8 +189,9 @@ func (p pass) adoptPod(ctx context.Context) error {
 // podShown is how long the cache may take to show a pod before the API server is asked.
 const podShown = 10 * time.Second
 
-// findCreated looks for a pod that was created and that the cache has not shown for a while, or shows no more. If it is gone, someone deleted it
-// before it ran. Another one would only be deleted as well, for the same runner and without end.
+// findCreated looks for a pod that was created but that the cache has not shown for a while, or no longer shows. If the pod
+// is gone, it was deleted before it ran. Another pod for the same runner would probably be deleted too, endlessly, so the
+// runner fails.
 func (p pass) findCreated(ctx context.Context) error {
 	if p.Now().Sub(p.memory.pod.created) < podShown {
 		return nil
@@ -209,17 +211,17 @@ func (p pass) findCreated(ctx context.Context) error {
 	return nil
 }
 
-// WatchSilent is the reason of the event about a watch that is restarted.
+// WatchSilent is the event reason for a watch that is restarted.
 const WatchSilent = "WatchSilent"
 
-// podCreated notes that the runner has a pod that the cache doesn't show yet.
+// podCreated records that the runner has a pod that the cache does not show yet.
 func (p pass) podCreated() {
 	p.memory.pod.created = p.Now()
 	p.Memory.endStart(p.memory)
 }
 
-// IsQuota reports whether the API server refused an object because a ResourceQuota admits
-// no more: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+// IsQuota reports whether the API server refused an object because of a ResourceQuota:
+// https://kubernetes.io/docs/concepts/policy/resource-quotas/
 func IsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
@@ -229,7 +231,7 @@ func Credentials(ctx context.Context, c client.Reader, namespace string) ([]stri
 	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
 	for _, list := range []client.ObjectList{connections, sources} {
 		if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing who uses credentials: %w", err)
+			return nil, fmt.Errorf("listing the connections that use credentials: %w", err)
 		}
 	}
 	var names []string

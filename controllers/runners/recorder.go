@@ -26,21 +26,21 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// recordTimeout bounds one record: others wait for their turn.
+// recordTimeout limits one record, because others wait for their turn.
 const recordTimeout = 15 * time.Second
 
-// Recorder makes what GitHub says of jobs durable: a start as a mark on the runner's
-// pod, a completion as the beginning of the runner's end. It serves one namespace.
+// Recorder stores job events from GitHub durably: a start as a mark on the runner's pod, and a completion by deleting the
+// Runner. It serves one namespace.
 type Recorder struct {
 	Client    client.Client
 	Namespace string
 	Memory    *Memory
 }
 
-// RecordJobs records started and completed jobs at their runners. A runner that is
-// not there any more is passed over; repeated events write nothing.
+// RecordJobs records started and completed jobs at their runners. It skips runners that no longer exist, and repeated
+// events write nothing.
 func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
-	var g errgroup.Group // one that can't be recorded doesn't keep the others
+	var g errgroup.Group // one failed record does not stop the others
 	g.SetLimit(recordParallel)
 	for name, list := range byRunner(events) {
 		g.Go(func() error {
@@ -57,7 +57,7 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) e
 	return g.Wait()
 }
 
-// byRunner groups events in their order; those without a runner are of jobs that never ran.
+// byRunner groups events by runner, in their order. It drops events without a runner, because those jobs never ran.
 func byRunner(events []scaleset.JobEvent) map[string][]scaleset.JobEvent {
 	groups := map[string][]scaleset.JobEvent{}
 	for _, e := range events {
@@ -80,7 +80,7 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	var job *v1alpha1.JobReference
 	id := cmp.Or(runner.Status.RunnerID, r.Memory.registration(client.ObjectKeyFromObject(runner), runner.UID))
 	for _, e := range events {
-		if e.IsAbout(id) { // and not about a former runner of this name
+		if e.IsAbout(id) { // not about an earlier runner with this name
 			job, id = Merge(cmp.Or(job, known), e), cmp.Or(id, e.RunnerID)
 		}
 	}
@@ -88,39 +88,39 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	if job == nil || sameJob(known, job) {
 		return nil
 	}
-	if err := r.make(ctx, runner, job); err != nil {
+	if err := r.store(ctx, runner, job); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("Job "+what(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
+	log.FromContext(ctx).Info("Job "+jobPhase(job), "runner", name, "namespace", r.Namespace, "job", job.ID,
 		"repository", job.Repository, "runID", job.RunID, "result", job.Result)
 	return nil
 }
 
-// make makes durable what is known of the job.
-func (r *Recorder) make(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
+// store stores the state of the job.
+func (r *Recorder) store(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
 	}
 	key := client.ObjectKeyFromObject(runner)
 	r.Memory.recordCompletion(key, runner.UID, completion{job.CompletedAt.Time, reported(job.Result), job.Result})
 	if !runner.DeletionTimestamp.IsZero() || r.Memory.isDeleted(key, runner.UID) {
-		r.Memory.wakes.WakeAfter(key, 0) // it may wait for this
+		r.Memory.wakes.WakeAfter(key, 0) // its worker may be waiting for the completion
 		return nil
 	}
 	err := r.Memory.end(ctx, r.Client, runner, "its job is over: "+job.Result)
 	if !kube.IsRefused(err) {
 		return err
 	}
-	r.Memory.wakes.WakeAfter(key, 0) // the Runner's controller repeats the request
+	r.Memory.wakes.WakeAfter(key, 0) // the Runner's controller retries the deletion
 	return r.note(ctx, runner, job)
 }
 
-// reported says whether it was the runner that told GitHub of its job's end. One that was
-// killed or deregistered in its job tells nothing: GitHub fails the job in its place.
+// reported reports whether the runner itself reported the end of its job to GitHub. A runner that was killed or
+// deregistered during its job reports nothing, and GitHub fails the job.
 func reported(result string) bool { return strings.EqualFold(result, "succeeded") }
 
-// start marks the runner's pod with its job. Where that is forbidden, as by an admission
-// policy, the Runner's status has it.
+// start marks the runner's pod with its job. If that is forbidden, for example by an admission policy, the job goes into
+// the Runner's status.
 func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	err := r.mark(ctx, runner, job)
 	if !kube.IsRefused(err) {
@@ -139,9 +139,8 @@ func (r *Recorder) note(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	return nil
 }
 
-// Merge adds an event to what is known of a runner's job. Events may come twice
-// and in any order; what is known is never taken back. A job that was seen before anybody
-// named it gets its name.
+// Merge adds an event to the known state of a runner's job. Events may arrive twice and in any order, and known facts are
+// never removed. A job with an unknown ID gets its ID from a later event.
 func Merge(known *v1alpha1.JobReference, e scaleset.JobEvent) *v1alpha1.JobReference {
 	job := &v1alpha1.JobReference{
 		ID: e.JobID, Repository: e.Repository, Workflow: e.Workflow, RunID: e.RunID, Name: e.Name,
@@ -170,15 +169,15 @@ func sameJob(a, b *v1alpha1.JobReference) bool {
 	return a != nil && b != nil && a.ID == b.ID && (a.StartedAt == nil) == (b.StartedAt == nil) && (a.CompletedAt == nil) == (b.CompletedAt == nil)
 }
 
-func what(job *v1alpha1.JobReference) string {
+func jobPhase(job *v1alpha1.JobReference) string {
 	if job.CompletedAt != nil {
 		return "completed"
 	}
 	return "started"
 }
 
-// mark puts the job's identity on the runner's pod, for whoever looks at pods,
-// logs or costs, and for the Runner's controller.
+// mark puts the job's identity on the runner's pod, for users of kubectl, log and cost tools, and for the Runner's
+// controller.
 func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	text, err := poolstatus.Mark(job, runner.UID, runner.Status.RunnerID)
 	if err != nil {
@@ -204,8 +203,8 @@ func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alp
 	return nil
 }
 
-// labelValue makes text fit a label's value: OWNER/NAME becomes OWNER_NAME, at
-// most 63 characters, with a letter or digit at both ends.
+// labelValue converts text to a valid label value: OWNER/NAME becomes OWNER_NAME, with at most 63 characters and a letter
+// or digit at both ends.
 func labelValue(s string) string {
 	clean := strings.Map(func(r rune) rune {
 		switch {

@@ -73,7 +73,7 @@ func TestLabelValuesAreValid(t *testing.T) {
 	}
 }
 
-// A restarted controller numbers its runners anew, and reads old messages again.
+// A restarted controller numbers its runners from the beginning and reads old messages again.
 func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -90,11 +90,12 @@ func TestWordsAboutAFormerRunnerOfTheNameAreNotTaken(t *testing.T) {
 	}
 }
 
-// Its job's message and its pod's end come within a moment, and the cache may show neither the first deletion nor what it led to.
+// The message about the job and the end of the pod arrive together, and the cache may show neither the first deletion nor
+// its effects.
 func TestARunnerIsDeletedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		podFirst bool
-		refused  int // of the deletions
+		refused  int // number of refused deletions
 	}{"the message comes first": {}, "the pod ends first": {podFirst: true}, "the first deletion is refused": {refused: 1}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -181,8 +182,8 @@ func TestTwoWhoEndARunnerMakeOneRequestAndGetItsError(t *testing.T) {
 	}
 }
 
-// refusals are the ways in which the API server refuses a write: for want of rights, by a ValidatingAdmissionPolicy, and by a webhook that doesn't
-// choose a status.
+// refusals returns the ways in which the API server refuses a write: missing rights, a ValidatingAdmissionPolicy, and a
+// webhook that does not choose a status code.
 func refusals() map[string]error {
 	return map[string]error{
 		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no")),
@@ -193,7 +194,7 @@ func refusals() map[string]error {
 	}
 }
 
-// As by an admission policy that lets nobody change pods that run.
+// For example, an admission policy forbids changes to running pods.
 func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
 	for name, refused := range refusals() {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +218,7 @@ func TestAJobWhosePodMayNotBeMarkedIsOnItsRunner(t *testing.T) {
 	}
 }
 
-// What is wrong with a pod isn't GitHub's fault.
+// A refused pod is not attributed to GitHub.
 func TestAPodThatIsRefusedIsToldAsSuch(t *testing.T) {
 	for name, refused := range refusals() {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestAPodThatIsRefusedIsToldAsSuch(t *testing.T) {
 	}
 }
 
-// A completion that comes when the runner is gone leaves nothing behind.
+// A completion that arrives when the runner is gone leaves nothing behind.
 func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	key := client.ObjectKey{Namespace: "ci", Name: "gone"}
@@ -251,7 +252,7 @@ func TestNothingIsKeptOfARunnerThatIsGone(t *testing.T) {
 	}
 }
 
-// Numbers start again with the controller; the pod of a lost node may still be there.
+// Numbers start again with the controller, and the pod of a lost node may still exist.
 func TestARunnerWhosePodsNameIsTakenMakesRoomForTheNext(t *testing.T) {
 	b := newBench(t)
 	former := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux-a", Annotations: map[string]string{v1alpha1.RunnerUIDAnnotation: "former"}}}
@@ -268,7 +269,7 @@ func TestARunnerWhosePodsNameIsTakenMakesRoomForTheNext(t *testing.T) {
 	}
 }
 
-// What says that it has a job escapes a pause, a scale-down and policies.
+// A job mark protects a runner from a pause, a scale-down and policies.
 func TestAMarkThatIsNotItsRunnersMakesNoRunnerBusy(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()

@@ -29,24 +29,23 @@ import (
 )
 
 const (
-	// connectionRetry is the time to the next look for a connection that isn't there yet.
+	// connectionRetry is the delay before the next check for a missing connection.
 	connectionRetry = 5 * time.Second
-	// awayMin and awayMax bound the back-off while GitHub is away.
+	// awayMin and awayMax limit the back-off while GitHub is unavailable.
 	awayMin, awayMax = 500 * time.Millisecond, 30 * time.Second
-	// awayLook is the longest time to the next look while GitHub asked to be left alone: it is not
-	// called before its time, but the runner's own deadline goes on.
+	// awayLook is the maximum time between passes while GitHub asks clients to wait. GitHub is not called early, but the
+	// runner's own deadline must still be checked.
 	awayLook = time.Minute
-	// rightsRetry is the time to the next attempt after GitHub refused the credentials.
+	// rightsRetry is the delay before the next attempt after GitHub refused the credentials.
 	rightsRetry = 15 * time.Second
-	// registerRetry is the least time to the next registration after one was removed.
+	// registerRetry is the minimum delay before a new registration after the previous one was removed.
 	registerRetry = time.Second
-	// secretRetry is the time to the next look at a Secret that can't be used: Secrets aren't watched.
+	// secretRetry is the delay before the next check of an unusable Secret, because Secrets are not watched.
 	secretRetry = 15 * time.Second
 )
 
-// register makes sure that the runner is registered on GitHub and that its JIT
-// configuration is in its Secret. The happy path is one JIT call and one create;
-// a Secret is read only where something was lost on the way.
+// register ensures that the runner is registered on GitHub and that its JIT configuration is in its Secret. The normal path
+// is one JIT call and one create request. The Secret is read only where an earlier attempt may have stored it.
 func (p pass) register(ctx context.Context) error {
 	if p.registrationID() != 0 || p.runner.Persists() && p.hasToken() {
 		return nil
@@ -70,8 +69,8 @@ func (p pass) register(ctx context.Context) error {
 	return p.registerBy(ctx, gh)
 }
 
-// registerBy registers the runner and stores its Secret. Names come again after a restart at zero, so it first looks for the Secret of a former
-// runner, unless this process has stored one for the pool: all names after that are new.
+// registerBy registers the runner and stores its Secret. Runner names repeat after a restart at zero, so it first looks for
+// the Secret of an earlier runner, unless this process has stored a Secret for the pool: all later names are new.
 func (p pass) registerBy(ctx context.Context, gh registrar) error {
 	if !p.Memory.storedSecret(p.poolKey()) {
 		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
@@ -95,8 +94,8 @@ func (p pass) registerBy(ctx context.Context, gh registrar) error {
 	return p.storeSecret(ctx, *p.memory.unstored, gh.network())
 }
 
-// checkPool returns nil if the runner is as its pool makes them, and the pool holds the scale set that it is to be registered with:
-// whoever may write Runners must not register any on a connection that others use, too.
+// checkPool returns nil if the runner matches its pool and the pool holds the runner's scale set. Otherwise anyone who can
+// create Runners could register them on a connection shared with other teams.
 func (p pass) checkPool() error {
 	spec, pool := &p.runner.Spec, p.pool
 	switch {
@@ -107,7 +106,7 @@ func (p pass) checkPool() error {
 		return kube.Wait(connectionRetry, catalog.RegistrationOutdated.With(pool.Name))
 	case p.runner.Persists() != pool.Spec.Persists():
 		return kube.Wait(connectionRetry, catalog.LifetimeOutdated.With(pool.Name))
-	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // why not, its pool says
+	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // the pool's own status shows why not
 		return kube.Starting(connectionRetry, catalog.PoolSessionPending.With(pool.Name))
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(connectionRetry, catalog.PoolSessionMissing.With(pool.Name, spec.ScaleSetID))
@@ -115,7 +114,8 @@ func (p pass) checkPool() error {
 	return nil
 }
 
-// noPool is why a runner that no pool made, or whose pool was deleted, isn't started. The latter is deleted soon, by the garbage collector.
+// noPool returns why a runner without a pool, or with a deleted pool, is not started. The garbage collector soon deletes a
+// runner of a deleted pool.
 func (p pass) noPool() error {
 	owner := metav1.GetControllerOf(p.runner)
 	if p.pool != nil || owner != nil && owner.Kind == "RunnerPool" && owner.Name == p.runner.Spec.PoolRef.Name {
@@ -124,8 +124,8 @@ func (p pass) noPool() error {
 	return kube.Wait(connectionRetry, catalog.RunnerForged.With(p.runner.Spec.PoolRef.Name))
 }
 
-// registrationID returns the id that the runner is registered under, as far as it is known without a request: by
-// its status, this process' memory, or its pod. 0 if it isn't.
+// registrationID returns the ID of the runner's registration from its status, this process or its pod, without any request;
+// 0 if unknown.
 func (p pass) registrationID() int64 {
 	id := cmp.Or(p.runner.Status.RunnerID, p.memory.registration)
 	if id == 0 && p.pod != nil {
@@ -134,9 +134,8 @@ func (p pass) registrationID() int64 {
 	return id
 }
 
-// reregister comes after an attempt that lost its answer or its Secret: with the
-// Secret the registration can be used; without it the registration is removed, so
-// that the next attempt can make a new one under the same name.
+// reregister recovers from an attempt that lost GitHub's answer or the Secret. If the Secret exists, the registration is
+// usable. Otherwise it removes the registration, so that the next attempt can create a new one under the same name.
 func (p pass) reregister(ctx context.Context, gh registrar) error {
 	if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
 		return err
@@ -157,7 +156,7 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 	return kube.Progress(max(registerRetry, backoff(p.memory.refused)), catalog.RegisteringAgain.With())
 }
 
-// readSecret takes the registration's id from the runner's Secret.
+// readSecret reads the registration's ID from the runner's Secret.
 func (p pass) readSecret(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name)}
@@ -179,8 +178,9 @@ func (p pass) readSecret(ctx context.Context) error {
 	return nil
 }
 
-// takenSecret returns why another object's Secret is not used. Numbers are given again after a restart at zero, and a former runner's Secret
-// stays until the garbage collector has deleted it. The runner fails, so that its pool uses another number.
+// takenSecret returns why another object's Secret is not used. Numbers repeat after a restart at zero, and an earlier
+// runner's Secret remains until the garbage collector has deleted it. The runner fails, so that its pool uses another
+// number.
 func (p pass) takenSecret(secret *corev1.Secret) error {
 	if p.pod != nil {
 		return kube.Wait(secretRetry, catalog.SecretOfAnother.With(secret.Name))
@@ -192,7 +192,7 @@ func (p pass) takenSecret(secret *corev1.Secret) error {
 	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q is that of %s", secret.Name, of)}
 }
 
-// networkData is what a runner's Secret holds of its connection's network.
+// networkData returns the network settings of the connection that a runner's Secret contains.
 func networkData(n github.Network) map[string][]byte {
 	data := map[string][]byte{v1alpha1.CAKey: n.CA}
 	if n.RunnersUseProxy {
@@ -217,11 +217,11 @@ func (p pass) storeSecret(ctx context.Context, jit github.JIT, network github.Ne
 		Data: data,
 	}
 	if err := controllerutil.SetControllerReference(p.runner, secret, p.Client.Scheme()); err != nil {
-		return fmt.Errorf("owning the registration's Secret: %w", err)
+		return fmt.Errorf("setting the owner of the registration's Secret: %w", err)
 	}
 	err := p.Client.Create(ctx, secret)
 	switch {
-	case apierrors.IsAlreadyExists(err): // by an earlier attempt, whose answer was lost
+	case apierrors.IsAlreadyExists(err): // an earlier attempt, whose answer was lost, created it
 		return p.readSecret(ctx)
 	case IsQuota(err):
 		return kube.Wait(refusalRetry, catalog.SecretQuota.With().Wrap(err))
@@ -246,10 +246,10 @@ func (p pass) identity() podspec.Runner {
 	}
 }
 
-// verify looks for the registration of a runner that GitHub doesn't count as we do.
-// GitHub forgets an ephemeral runner when its job is over, so a busy one that it hasn't known for
-// absentFor has no job any more: the message of the completion was lost. An idle one that it
-// doesn't know will never get a job; one without a scale set may have had one that nobody told of.
+// verify checks the registration of a runner whose state on GitHub differs from Corral's. GitHub removes an ephemeral
+// runner when its job ends. A busy runner that GitHub has not known for absentFor therefore has no job any more; the
+// completion message was lost. An idle runner that GitHub does not know will never get a job, but one without a scale set
+// may have had a job that no event reported.
 func (p pass) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(p.runner)
 	if err := p.awaitLook(); err != nil {
@@ -266,15 +266,16 @@ func (p pass) verify(ctx context.Context) error {
 	return err
 }
 
-// lookUp ends a suspected runner if GitHub doesn't see it, or has forgotten it: with a job, only once that can't run any more. One without
-// a job may have one that nobody told of, so its pod stays until finalize knows more.
+// lookUp ends a suspected runner if GitHub does not see it or has removed its registration. A runner with a job ends only
+// when the job cannot be running any more. A runner without a known job may have an unreported one, so its pod stays until
+// finalize has checked.
 func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	key := client.ObjectKeyFromObject(p.runner)
 	known, err := gh.find(ctx, p.runner.Status.RunnerID)
 	absent := err == nil && p.isAbsent(known)
 	if absent && gh.check(ctx) != nil {
 		p.memory.absence = absence{}
-		return nil // this may not be the GitHub that the runner is registered with
+		return nil // this may not be the GitHub instance that the runner registered with
 	}
 	if !absent {
 		p.memory.absence = absence{}
@@ -289,7 +290,7 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	}
 	const why = "GitHub has forgotten its registration"
 	switch {
-	case p.runner.Persists(), !hasJob && p.runner.Spec.REST == nil: // GitHub forgets a persistent one for another reason than a job
+	case p.runner.Persists(), !hasJob && p.runner.Spec.REST == nil: // GitHub removes the registration of a persistent runner only for reasons other than a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	case hasJob:
 		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now()})
@@ -297,9 +298,9 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	return p.Memory.end(ctx, p.Client, p.runner, why)
 }
 
-// githubOutcome turns GitHub's refusals into waits: while it is away or asks to come
-// back later, and for want of rights, which somebody has to give back. What else goes
-// wrong is retried with the work queue's back-off.
+// githubOutcome turns GitHub's refusals into waits: while GitHub is unavailable or asks clients to come back later, and
+// while rights are missing, which an administrator must grant again. Other errors are retried with the work queue's
+// back-off.
 func (p pass) githubOutcome(err error) error {
 	after, away := github.ComeBack(err)
 	switch {
@@ -313,16 +314,16 @@ func (p pass) githubOutcome(err error) error {
 	case github.IsRunnerGroupNotFound(err):
 		return kube.Wait(rightsRetry, catalog.RunnerGroupNotFound.With().Wrap(github.Summarize(err)))
 	}
-	return answerError{github.Summary(err)} // without the ids of the request: a message that is new each time would be written
+	return answerError{github.Summary(err)} // without request IDs, because a message that changes each time would cause a status write each time
 }
 
-// answerError is an error answer of GitHub that is neither an outage nor a refusal.
+// answerError is an error answer from GitHub that is neither an outage nor a refusal.
 type answerError struct{ summary string }
 
 func (e answerError) Error() string { return e.summary }
 
-// backoff is the time to the next attempt after so many in vain: 500 ms, doubling to
-// 30 s, less up to a half of it so that runners don't ask in step.
+// backoff returns the delay after a number of failed attempts: 500 ms, doubling up to 30 s, minus up to half of it so that
+// runners do not retry in step.
 func backoff(failures int) time.Duration {
 	return wait.Jitter(min(awayMax, awayMin<<min(failures-1, 10))/2, 1)
 }

@@ -38,7 +38,7 @@ func TestARunnerGetsOfTheNetworkWhatItNeeds(t *testing.T) {
 	}
 }
 
-// The folder that jobs work in is part of the registration, by a scale set and without.
+// The work folder of jobs is part of the registration, with and without a scale set.
 func TestJobsWorkInTheFolderOfTheirRevision(t *testing.T) {
 	for name, newBench := range map[string]func(*testing.T) *bench{"with a scale set": newBench, "by REST": newRESTBench} {
 		for declared, want := range map[string]string{"": "_work", "/builds": "/builds"} {
@@ -55,7 +55,7 @@ func TestJobsWorkInTheFolderOfTheirRevision(t *testing.T) {
 	}
 }
 
-// It was deleted with its pool, and the garbage collector is on its way: nobody made it by hand.
+// The Runner was deleted with its pool and awaits the garbage collector. No user created it.
 func TestARunnerWhosePoolWasDeletedIsNoTrouble(t *testing.T) {
 	b := newBench(t)
 	if err := b.Client.Delete(t.Context(), b.pool()); err != nil {
@@ -131,7 +131,7 @@ func TestARegistrationWithoutASecretIsRemoved(t *testing.T) {
 	}
 }
 
-// GitHub says that the runner's name is taken, and shows by no means by what.
+// GitHub reports that the runner's name is taken, but no request returns that registration.
 func TestANameThatGitHubDoesNotShowIsAskedForEverMoreSlowly(t *testing.T) {
 	b := newBench(t)
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Times: 1, DropAnswer: true, Status: 502})

@@ -21,44 +21,45 @@ type RESTClients interface {
 	Get(key string) (*rest.Client, bool)
 }
 
-// registrar is where a runner is registered: with a scale set, or by the REST API. Its errors are
-// *github.Error.
+// registrar is where a runner is registered: with a scale set, or through the REST API. Its errors are *github.Error.
 type registrar interface {
-	// generate registers the runner; of one that registers itself, it gets the token for that.
+	// generate registers the runner. For a runner that registers itself, it gets a registration token.
 	generate(ctx context.Context) (github.JIT, error)
-	// find looks for the runner by the id that it registered under or, while that is 0, for what has its
-	// name; nil if nothing is there, which proves little: see absence.
+	// find looks for the runner by the ID of its registration or, if that is 0, by its name. It returns nil if there is no
+	// registration, which proves little: see absence.
 	find(ctx context.Context, id int64) (*registered, error)
-	// remove ends a registration. GitHub does not know it: KindNotFound.
+	// remove removes a registration. KindNotFound means that GitHub does not know it.
 	remove(ctx context.Context, id int64) error
-	// network is the way to GitHub.
+	// network returns the settings for reaching GitHub.
 	network() github.Network
-	// check returns an error unless this is the GitHub that the runner registered with. KindNotFound: it has no such scale set.
+	// check returns an error unless this is the GitHub instance that the runner registered with. KindNotFound means that the
+	// scale set does not exist.
 	check(ctx context.Context) error
 }
 
-// registered is what has a runner's name on GitHub.
+// registered is a registration on GitHub with a runner's name or ID.
 type registered struct {
 	id int64
-	// busy is true of one with a job, if GitHub says so.
+	// busy is true if GitHub reports that the runner has a job.
 	busy bool
-	// online and offline say whether it is connected; neither is set if GitHub doesn't tell.
+	// online and offline are GitHub's report of the runner's connection; neither is set if GitHub reports nothing.
 	online, offline bool
-	// foreign says how it is registered if it isn't the runner.
+	// foreign describes the registration if it does not belong to the runner.
 	foreign string
 }
 
-// access tells whether a runner's registration can be reached by its connection.
+// access is whether a runner's registration can be reached through its connection.
 type access int
 
 const (
 	allowed  access = iota
 	notReady        // the connection has no client yet
-	moved           // the connection leads to another place than the runner registered with
-	denied          // the connection is of another namespace that doesn't allow it
+	moved           // the connection leads to another place than where the runner registered
+	denied          // the connection belongs to another namespace that does not allow this one
 )
 
-// client finds where the runner is registered; nil unless that is allowed. Who registers has to ask for consent, too.
+// client returns the registrar of the runner, or nil unless access is allowed. Before registering, callers must also check
+// the connection's consent.
 func (p pass) client(ctx context.Context) (registrar, access) {
 	if !p.Access.CleansUp(ctx, p.connectionKey(), p.runner.Namespace) {
 		return nil, denied
@@ -80,15 +81,15 @@ func (p pass) client(ctx context.Context) (registrar, access) {
 	return nil, notReady
 }
 
-// leadsTo reports whether a client is for where a runner is, or is to be, registered. The url of a
-// connection never changes, but another connection may have its name. Ids are of one place: in another
-// the same one is somebody else's runner.
+// leadsTo reports whether a client reaches the place where a runner is, or should be, registered. The URL of a connection
+// never changes, but another connection may have taken its name. IDs are valid in one place only: elsewhere the same ID is
+// another team's runner.
 func leadsTo(gh *rest.Client, as *v1alpha1.RESTRegistration) bool {
 	was, err := github.ParseURL(as.URL)
 	return err == nil && gh.Target().Is(was)
 }
 
-// inFlow lets calls for the runner take turns with those for other pools.
+// inFlow makes calls for the runner take turns with calls for other pools.
 func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
 	return github.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
 }
@@ -98,14 +99,14 @@ type byScaleSet struct {
 	gh     *scaleset.Client
 	name   string
 	setID  int64
-	folder string // that jobs work in; empty for the default
+	folder string // work folder of jobs; empty for the default
 }
 
 func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
 	return s.gh.GenerateJITIn(ctx, s.setID, s.name, s.folder)
 }
 
-// find looks by id, and then by name: an id in a status can be another runner's.
+// find looks by ID first and then by name, because an ID in a status may be another runner's.
 func (s byScaleSet) find(ctx context.Context, id int64) (known *registered, err error) {
 	var found *scaleset.Runner
 	if id != 0 {
@@ -143,16 +144,16 @@ func (s byScaleSet) check(ctx context.Context) error {
 	return err
 }
 
-// byREST registers a runner by the REST API.
+// byREST registers a runner through the REST API.
 type byREST struct {
 	gh     *rest.Client
 	name   string
 	as     v1alpha1.RESTRegistration
-	folder string // that jobs work in; empty for the default
+	folder string // work folder of jobs; empty for the default
 }
 
-// generate registers the runner. GitHub answers 404 to who lacks the right to; an Enterprise
-// Server that is too old does so, too.
+// generate registers the runner. GitHub answers 404 if the credentials have no right to register runners, or if an
+// Enterprise Server is too old.
 func (s byREST) generate(ctx context.Context) (github.JIT, error) {
 	jit, err := s.register(ctx)
 	if github.IsNotFound(err) {
@@ -161,7 +162,7 @@ func (s byREST) generate(ctx context.Context) (github.JIT, error) {
 	return jit, err
 }
 
-// forbidden is the error of an answer of 404 that means that the credentials lack a right.
+// forbidden returns the error for a 404 answer that means that the credentials have insufficient rights.
 func (s byREST) forbidden(doing, format string, err error) error {
 	return github.NewError(github.KindForbidden, doing, http.StatusNotFound, 0, "the credentials may not "+fmt.Sprintf(format, s.gh.Target()), err)
 }
@@ -193,8 +194,9 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	return r, nil
 }
 
-// isOurs reports whether labels leave a registration with the runner's name to the runner. Anybody who administers runners may take the mark of its
-// pool away: then its id tells, if that is known. With another pool's mark it doesn't, as an id may be forged.
+// isOurs reports whether a registration with the runner's name and these labels may belong to the runner. An administrator
+// can remove the mark of its pool, and then the ID is sufficient if it is known. With the mark of another pool it is not,
+// because IDs may be forged.
 func (s byREST) isOurs(labels []string, idKnown bool) bool {
 	marks := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) })
 	return slices.Contains(marks, s.as.Mark()) || idKnown && len(marks) == 0
@@ -204,7 +206,7 @@ func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.Remove
 
 func (s byREST) network() github.Network { return s.gh.Network() }
 
-// check lists the runners of the name: the client is for the runner's scope, but GitHub answers 404 also to credentials that lost their rights.
+// check lists the runners with the name. GitHub also answers 404 if the credentials lost their rights.
 func (s byREST) check(ctx context.Context) error {
 	_, err := s.byName(ctx)
 	return err

@@ -15,20 +15,21 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// findJob asks GitHub whether a runner had a job, when it ended and no event told of one: webhooks may be late, lost, or not used at all, and
-// messages of a scale set come late after a crash. It returns the job; nil if nothing new is known. GitHub
-// forgets an ephemeral runner with its job; one that was killed in its job it counts as busy for a while. That GitHub doesn't know the runner
-// only says how the pool counts it: the container has ended, and finalize sees to the registration. It
-// is asked when the container of a runner without a scale set has ended and, as it may take GitHub a moment, before a runner that ended
-// without an error is called failed.
+// findJob asks GitHub whether an ended runner had a job that no event reported. Webhooks may be late, lost or not used, and
+// scale-set messages arrive late after a crash. It returns the job, or nil if GitHub knows nothing new.
+//
+// GitHub removes an ephemeral runner after its job, but still counts a runner that was killed during its job as busy for a
+// while. A runner that GitHub does not know only changes how the pool counts it: the container has ended, and finalize
+// handles the registration. findJob asks when the container of a runner without a scale set has ended. It also asks before
+// a runner that ended without an error is treated as failed, because GitHub may need a moment.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
-	if id == 0 || !p.lacksJob(o, state) {
+	if id == 0 || !p.endedUnreported(o, state) {
 		return nil, nil
 	}
 	gh, access := p.client(ctx)
 	if access != allowed {
-		return nil, nil // the next pass asks, or nobody can tell
+		return nil, nil // the next pass asks, or it stays unknown
 	}
 	known, err := gh.find(ctx, id)
 	if err != nil {
@@ -43,7 +44,7 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 		if p.runner.Spec.REST == nil {
 			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
 		}
-		// What is left of a runner without a scale set, the collector removes.
+		// The collector removes what remains of a runner without a scale set.
 		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: p.runner.Spec.REST != nil})
 		job.CompletedAt = &metav1.Time{Time: p.Now()}
 	case !known.busy || o.Job != nil:
@@ -53,25 +54,25 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 	return &job, nil
 }
 
-// jobMissed is told of a runner that had a job, by all that is known.
+// jobMissed is the event message for a runner that apparently had an unreported job.
 const jobMissed = "ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
 
-// unsettled is the state of a runner with a scale set that ended without an error and, as far as anybody was told, without a job, until GitHub
-// was asked about it. If GitHub doesn't say so for long, it counts as failed: a pool whose runners fail stops, also while only these questions
-// aren't answered.
+// unsettled returns the state of a scale-set runner that ended without an error and without a known job, until GitHub was
+// asked about it. If GitHub does not confirm that for a long time, the runner counts as failed. So a pool with failing
+// runners stops even if only these questions stay unanswered.
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
-	isIt := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
+	isUnsettled := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
 		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
-	return poolstatus.Unasked(o.Observation), isIt
+	return poolstatus.Unasked(o.Observation), isUnsettled
 }
 
-// lacksJob reports whether a runner ended, and no event told how its job ended, or that it had one.
-func (p pass) lacksJob(o observation, state poolstatus.Assessment) bool {
-	if _, isIt := p.unsettled(o, state); isIt {
+// endedUnreported reports whether a runner ended and no event reported its job or how the job ended.
+func (p pass) endedUnreported(o observation, state poolstatus.Assessment) bool {
+	if _, isUnsettled := p.unsettled(o, state); isUnsettled {
 		return !errors.As(o.startErr, new(*conflictError))
 	}
 	ended := !o.EndedAt.IsZero() && (state.Settling || state.State == v1alpha1.RunnerFailed)
-	// Who named the job tells of its end, too.
+	// The event source that named the job also reports its end.
 	known := o.Job != nil && (o.Job.ID != v1alpha1.UnknownJob || o.Job.CompletedAt != nil)
 	return p.runner.Spec.REST != nil && !p.runner.Persists() && ended && !known && !p.memory.hadNoJob && !errors.As(o.startErr, new(*conflictError))
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// restRegistry finds one REST client.
+// restRegistry returns the same REST client for every connection.
 type restRegistry struct{ client *rest.Client }
 
 func (r restRegistry) Get(string) (*rest.Client, bool) { return r.client, true }
@@ -35,7 +35,7 @@ const (
 	testPoolUID = "p1"
 )
 
-// newRESTBench is a bench whose Runner registers by the REST API.
+// newRESTBench returns a bench whose Runner registers through the REST API.
 func newRESTBench(t *testing.T) *bench {
 	t.Helper()
 	return newRESTBenchOn(t, githubsim.Options{})
@@ -113,7 +113,7 @@ func ended(at time.Time) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.Time{Time: at}, FinishedAt: metav1.Time{Time: at}}}
 }
 
-// work runs the runner's process until what it returns is called; it takes jobs.
+// work runs the runner's process, which takes jobs, until the returned function is called.
 func (b *bench) work() (stop func()) {
 	b.t.Helper()
 	secret := get(b, &corev1.Secret{}, podspec.SecretName("linux-a"))
@@ -129,7 +129,7 @@ func (b *bench) work() (stop func()) {
 	}
 }
 
-// job lets the runner's process run a job until what it returns is called.
+// job makes the runner's process run a job until the returned function is called.
 func (b *bench) job() (end func()) {
 	b.t.Helper()
 	id, err := b.github.AddJob(githubsim.Job{Repository: "acme/app", Labels: []string{"gpu"}, Duration: time.Hour})
@@ -173,7 +173,7 @@ func TestARESTRunnerIsRegisteredWithItsLabelsAndDeregisteredAfterItsJob(t *testi
 	if after := b.reconcile().RequeueAfter; after != busyRetry || b.pod() == nil || b.registered() != 1 {
 		t.Fatalf("a runner with a job was touched; looks again in %s", after)
 	}
-	if b.pod().Labels[v1alpha1.JobIDLabel] != "" { // GitHub says the same of one that never connected, which would look busy for ever
+	if b.pod().Labels[v1alpha1.JobIDLabel] != "" { // GitHub gives the same answer for runners that never connected, which would look busy forever
 		t.Error("its pod is marked as one with a job")
 	}
 	end()
@@ -244,8 +244,7 @@ func TestANameThatSomebodyElseRegisteredIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Without webhooks nobody tells that a runner had a job, or that it is over.
-// failures of the pool's runners that nobody took yet.
+// failures returns the failures of the pool's runners since the previous call.
 func (b *bench) failures() []Failure {
 	return b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
 }
@@ -262,7 +261,7 @@ func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
 				}
 			}
 			b.setPod(ended(b.now))
-			b.github.PurgeRunner(int(b.runner().Status.RunnerID)) // as with the end of its job
+			b.github.PurgeRunner(int(b.runner().Status.RunnerID)) // as at the end of its job
 			b.reconcile()
 			if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() || r.Status.Job == nil || (r.Status.Job.StartedAt != nil) != seen {
 				t.Errorf("status %+v", r.Status)
@@ -300,7 +299,7 @@ func TestARESTRunnerThatEndedInPeaceWithoutAJobFailed(t *testing.T) {
 	}
 }
 
-// What kills a runner in its job is the job's matter, and no reason to hold the pool back.
+// A runner that is killed during a job is not a failure of the template, so it does not hold the pool back.
 func TestARESTRunnerThatIsKilledInItsJobIsNoFailureOfThePools(t *testing.T) {
 	b := newRESTBench(t)
 	b.reconcile()
@@ -337,7 +336,7 @@ func TestARESTRunnerThatCrashesWithoutAJobFailed(t *testing.T) {
 	}
 }
 
-// collect compares each connection that is due, after a time.
+// collect advances the clock and compares each connection that is due.
 func (b *bench) collect(c *RunnerCollector, after time.Duration) {
 	b.t.Helper()
 	b.now = b.now.Add(after)
@@ -375,7 +374,7 @@ func TestTheCollectorFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
 	}
 	end()
 	b.collect(c, time.Minute)
-	b.passes(10, absentLook) // which the doubt asks for
+	b.passes(10, absentLook) // the check that the suspicion requests
 	if r := b.runner(); !r.DeletionTimestamp.IsZero() || r.Status.State != v1alpha1.RunnerBusy {
 		t.Fatalf("ended by the word of GitHub's absence alone: %+v", r.Status)
 	}
@@ -406,8 +405,8 @@ func TestTheCollectorEndsARunnerThatNeverConnects(t *testing.T) {
 	}
 }
 
-// The url of a connection never changes, but it may be deleted, and another made of its name. There,
-// the runner's id is somebody else's.
+// The URL of a connection never changes, but the connection may be deleted and another created with its name. There, the
+// runner's ID belongs to another runner.
 func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCollector()
@@ -450,7 +449,7 @@ type nowhere struct{}
 
 func (nowhere) Get(string) (*rest.Client, bool) { return nil, false }
 
-// Without webhooks and without rights, nobody can tell whether a runner has a job.
+// Without webhooks and without rights, it is unknown whether a runner has a job.
 func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
 	for name, after := range map[string]time.Duration{"its container ends": orphanAfter, "it never does": jobUnknownAfter} {
 		t.Run(name, func(t *testing.T) {
@@ -458,7 +457,7 @@ func TestARunnerThatMayHaveAJobIsWaitedFor(t *testing.T) {
 			b.reconcile()
 			b.setPod(running(b.now))
 			b.reconcile()
-			b.REST = nowhere{} // nor is there a connection
+			b.REST = nowhere{} // there is no connection either
 			b.delete()
 			begun := b.runner().DeletionTimestamp.Time
 			b.now = begun.Add(jobUnknownAfter - time.Second)
@@ -563,7 +562,7 @@ func TestARegistrationOfAPoolThatIsGoneIsSweptForAnHour(t *testing.T) {
 	}
 }
 
-// Some servers fail a job at once when no runner of its labels is registered.
+// Some servers fail a job at once if no runner with its labels is registered.
 func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	b := newRESTBenchOn(t, githubsim.Options{FailWithoutRunner: true})
 	queue := func() string {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runners takes each Runner through its life: register, start a pod, watch
-// it, and, when it is over, deregister first and clean up second.
+// Package runners manages the life of each Runner: it registers the runner, starts and watches a pod and, when the runner
+// is over, deregisters it first and cleans up second.
 package runners
 
 import (
@@ -52,21 +52,21 @@ type Clients interface {
 // Reconciler reconciles Runners.
 type Reconciler struct {
 	kube.Reporter
-	// Live reads without a cache: Secrets by name, and what the cache may not show yet.
+	// Live reads without a cache: Secrets by name, and objects that the cache may not show yet.
 	Live    client.Reader
 	Clients Clients
-	// Sets say which scale sets pools hold.
+	// Sets reports which scale sets pools hold.
 	Sets Sets
 	// Cluster identifies this cluster in the labels of runners without a scale set.
 	Cluster string
 	// REST finds the clients of runners without a scale set.
 	REST RESTClients
-	// Access tells which connections of other namespaces may be used; nil for none.
+	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
 	Memory *Memory
-	// Policies are asked before a pod is created.
+	// Policies decides whether a pod may be created.
 	Policies Policies
-	// Impersonate gives the clients of service accounts, for what container hooks leave behind.
+	// Impersonate returns clients that act as service accounts, for deleting what container hooks leave behind.
 	Impersonate Impersonate
 	// Watches restarts the watch of pods when it is silent.
 	Watches Watches
@@ -84,37 +84,38 @@ func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClien
 // Watches restarts the watches of a resource, unless it did so just now.
 type Watches interface{ Restart(resource string) bool }
 
-// Sets say whether GitHub gave a pool, by its UID, the session of a scale set of a connection. What an object says of that may be forged.
+// Sets reports whether GitHub gave a pool, identified by its UID, the session of a scale set of a connection. An object's
+// own claim may be forged.
 type Sets interface {
 	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool
 	HoldsAny(pool types.NamespacedName) bool
 }
 
-// Policies say whether the pods of a revision of a pool's template may run.
+// Policies decides whether the pods of a pool's template revision may run.
 type Policies interface {
 	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error)
 }
 
-// pass is one look at a runner: what was read at its beginning, and not set again.
+// pass is one reconciliation of a runner. Its fields are read at the beginning and never replaced.
 type pass struct {
 	*Reconciler
 	runner *v1alpha1.Runner
-	pool   *v1alpha1.RunnerPool // nil if it is gone, or has no such runner
+	pool   *v1alpha1.RunnerPool // nil if it is gone or does not own the runner
 	pod    *corev1.Pod          // nil if there is none
 	memory *runnerMemory
 }
 
-// Reconcile brings one runner a step further:
+// Reconcile advances one runner:
 //
-//  1. terminate: somebody ends it with an annotation, job or not (terminate.go)
-//  2. start: JIT configuration into a Secret (register.go), then the pod (pod.go)
-//  3. verify: the registration, if GitHub's counts contradict ours (register.go)
+//  1. terminate: delete it, and its job with it, if a user annotated it (terminate.go)
+//  2. start: store the JIT configuration in a Secret (register.go), then create the pod (pod.go)
+//  3. verify: check the registration if GitHub's counts contradict Corral's (register.go)
 //  4. observe, decide: its state, the reason and the cause
-//  5. findJob: whether one that ended without an error had a job that no event told of (rest.go)
-//  6. project: the status, once
-//  7. end: delete the Runner when it is over; its job's completion does so too (recorder.go)
+//  5. findJob: check whether a runner that ended without an error had an unreported job (rest.go)
+//  6. project: set the status, once
+//  7. end: delete the Runner when it is over, as the completion of its job also does (recorder.go)
 //
-// A deleted one is deregistered, its pod is deleted, and its finalizer is removed (finalize.go).
+// A deleted Runner is deregistered, its pod is deleted, and then its finalizer is removed (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(ctx, req.NamespacedName, runner); client.IgnoreNotFound(err) != nil {
@@ -150,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, kube.Done{Elsewhere: isOfAnother(err)}, err)
 }
 
-// read reads what a pass needs, and adds to what the cache shows what this process knows already.
+// read reads the objects that a pass needs, and adds what this process already knows to what the cache shows.
 func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *runnerMemory) (pass, error) {
 	pod, err := r.podOf(ctx, runner)
 	if err != nil {
@@ -177,8 +178,8 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	return pass{Reconciler: r, runner: runner, pool: pool, pod: pod, memory: memory}, nil
 }
 
-// run takes a runner that nobody deleted a step further. Why it can't be started yet is returned
-// last: it must still be given up at its deadline.
+// run advances a runner that is not being deleted. It returns the error of the start last, because the runner must still be
+// given up at its deadline.
 func (p pass) run(ctx context.Context) (kube.Done, error) {
 	if reason := p.terminationReason(); reason != "" {
 		return kube.Done{}, p.terminate(ctx, reason)
@@ -194,7 +195,7 @@ func (p pass) run(ctx context.Context) (kube.Done, error) {
 		o.Job = job
 		o.jobOver = o.jobOver || job.CompletedAt != nil
 		state = decide(o, p.Now())
-	} else if missed, isIt := p.unsettled(o, state); isIt {
+	} else if missed, isUnsettled := p.unsettled(o, state); isUnsettled {
 		state = missed
 	}
 	o.Exit = p.withTaints(ctx, o, state)
@@ -218,24 +219,24 @@ func (p pass) start(ctx context.Context) error {
 		err = p.createPod(ctx)
 	}
 	if err != nil {
-		p.Memory.endStart(p.memory) // it waits for more than its turn
+		p.Memory.endStart(p.memory) // it waits for something other than its turn
 	}
 	return err
 }
 
-// observation is what is known of a runner when its state is decided.
+// observation is everything known about a runner when its state is decided.
 type observation struct {
 	poolstatus.Observation
 	// startErr is why it could not be started yet.
 	startErr error
-	// jobOver is true once GitHub told that the runner's job completed, and result is how; "" if that isn't known.
+	// jobOver is true once GitHub reported that the runner's job completed. result is the job's result, empty if unknown.
 	jobOver bool
 	result  string
-	// failed is why the runner is being ended, nil if it didn't fail.
+	// failed is why the runner is being ended; nil if it did not fail.
 	failed *poolstatus.Assessment
 }
 
-// observe gathers what the runner, its pod and this process' memory tell.
+// observe combines the runner, its pod and this process's memory.
 func (p pass) observe(startErr error) observation {
 	deadline := v1alpha1.DefaultStartupDeadline
 	if p.pool != nil {
@@ -248,11 +249,11 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(), result: p.completion().result,
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before the process began
+	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before this process started
 	if startErr != nil && o.StartedAt.IsZero() && !isKnown {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
-	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // for all who look at the Runner
+	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // so that everyone who reads the Runner sees it
 		job := *o.Job
 		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
 		o.Job = &job
@@ -261,7 +262,8 @@ func (p pass) observe(startErr error) observation {
 	return o
 }
 
-// follow remembers what is observed of the container. What this process saw happen counts from then: the clock of the node may be wrong.
+// follow remembers the observed state of the container. For changes that this process saw happen, it uses its own time,
+// because the clock of the node may be wrong.
 func (c *containerMemory) follow(o *poolstatus.Observation, now time.Time) {
 	if !o.Restarting.Equal(c.down) {
 		c.down, c.turned = o.Restarting, now
@@ -282,7 +284,7 @@ func (c *containerMemory) follow(o *poolstatus.Observation, now time.Time) {
 	c.awaited, c.ran = c.awaited || o.HasPod && !hasRun, c.ran || hasRun && !isOver
 }
 
-// start returns when the container started that has run, by its pod since a time: the last time if it restarted.
+// start returns when the container started, or last restarted. byPod is the pod's start time.
 func (c *containerMemory) start(byPod, now time.Time) time.Time {
 	if c.started.IsZero() {
 		c.started = byPod
@@ -296,7 +298,7 @@ func (c *containerMemory) start(byPod, now time.Time) time.Time {
 	return c.started
 }
 
-// lastPod returns the runner's pod, or how that ended if it is gone; nil if it has none or that was missed.
+// lastPod returns the runner's pod or, if that is gone, its last state; nil if it never existed or its end was missed.
 func (p pass) lastPod() *corev1.Pod {
 	if last := p.Memory.lastPod(p.memory); p.pod == nil && last != nil {
 		return poolstatus.Gone(last, p.Now())
@@ -304,8 +306,8 @@ func (p pass) lastPod() *corev1.Pod {
 	return p.pod
 }
 
-// decide returns a runner's state: what its pod tells, unless it is known that its name is another's, that its job
-// is over, or why a runner that is being ended had failed.
+// decide returns a runner's state from its pod. Three facts override the pod: the runner's name is taken by another object,
+// its job is over, or the reason why a runner that is being ended had failed is known.
 func decide(o observation, now time.Time) poolstatus.Assessment {
 	state := poolstatus.Assess(o.Observation, now)
 	works := state.State == v1alpha1.RunnerBusy || state.State == v1alpha1.RunnerIdle
@@ -325,7 +327,7 @@ func (p pass) project(o observation, state poolstatus.Assessment) {
 	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
 	s.State, s.Reason, s.Cause, s.Exit = state.State, state.Reason, state.Cause, o.Exit
-	if !p.runner.Persists() { // whose jobs the Recorder counts
+	if !p.runner.Persists() { // the Recorder counts a persistent runner's jobs
 		s.Job = o.Job
 	}
 	if o.Job != nil {
@@ -333,7 +335,8 @@ func (p pass) project(o observation, state poolstatus.Assessment) {
 	}
 }
 
-// conflictError fails a runner whose name is another's, here or on GitHub: the pool goes on with the next name.
+// conflictError fails a runner whose name is already taken, in the cluster or on GitHub. The pool continues with the next
+// name.
 type conflictError struct {
 	cause   v1alpha1.RunnerCause
 	message string
@@ -341,13 +344,13 @@ type conflictError struct {
 
 func (e *conflictError) Error() string { return e.message }
 
-// causeOf names what keeps a runner from being registered or from getting its pod.
+// causeOf returns the cause that prevents a runner from registering or from getting its pod.
 func causeOf(startErr error) v1alpha1.RunnerCause {
 	if kube.IsProgress(startErr) || kube.Has(startErr, catalog.RunnerForged) {
-		return "" // nothing is amiss, or with nobody but who made it
+		return "" // nothing is wrong, or the fault is with the user who created the Runner
 	}
 	switch kube.ReasonOf(startErr, "") {
-	case "": // an error answer of GitHub, or a failed request to the API server, which has no cause of its own
+	case "": // an error answer from GitHub, or a failed request to the API server, which has no cause of its own
 		if !errors.As(startErr, new(answerError)) {
 			return ""
 		}
@@ -361,22 +364,22 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 	return v1alpha1.CauseGitHub
 }
 
-// isOfAnother reports whether another object tells of an outcome: the pool of what keeps its runners from starting, its connection of what keeps
-// them from being deregistered.
+// isOfAnother reports whether another object reports this outcome: the pool if its runners cannot start, or the connection
+// if runners cannot be deregistered.
 func isOfAnother(err error) bool {
 	ofPool := []string{v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.DeletionRefusedReason, v1alpha1.ProgressingReason}
 	reason := kube.ReasonOf(err, "")
 	return connections.Tells(reason) || slices.Contains(ofPool, reason)
 }
 
-// end deletes a runner that is over, which leads to finalize.
+// end deletes a runner that is over; finalize then does the rest.
 func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr error) error {
 	switch {
 	case state.State == v1alpha1.RunnerFailed:
 		p.reportFailure(state, startErr)
 	case startErr != nil:
 		return startErr
-	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // whose pod is to be seen by then
+	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // the cache should show the pod by then
 		return kube.Progress(podShown, catalog.RunnerDoubted.With(state.State, state.Reason))
 	case state.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), catalog.RunnerDoubted.With(state.State, state.Reason))
@@ -386,14 +389,14 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	return p.Memory.end(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))
 }
 
-// reportFailure emits an event, and tells the pool why the runner failed, once.
+// reportFailure emits an event and records the failure for the pool, once.
 func (p pass) reportFailure(state poolstatus.Assessment, startErr error) {
 	key := client.ObjectKeyFromObject(p.runner)
 	if p.Memory.failure(key, p.runner.UID) != nil {
 		return
 	}
 	message := strings.TrimPrefix(fmt.Sprintf("%s: %s", state.Cause, state.Reason), ": ") + p.runner.Status.Exit.After(state.Reason)
-	kind := corev1.EventTypeNormal // another takes its place, and its pool warns if that fails too
+	kind := corev1.EventTypeNormal // another runner replaces it, and the pool warns if that fails too
 	if p.runner.CurrentJob() != nil {
 		kind = corev1.EventTypeWarning
 	}
@@ -403,10 +406,10 @@ func (p pass) reportFailure(state poolstatus.Assessment, startErr error) {
 		Node: nodeOf(p.pod, p.runner.Status.Exit), Exit: p.runner.Status.Exit, Began: p.runner.CreationTimestamp.Time, At: p.Now(),
 		Clean: p.runner.Status.EndedClean && !p.memory.hadNoJob, NameTaken: errors.As(startErr, new(*conflictError)) && !p.memory.hadPod(),
 	})
-	p.Memory.MarkFailed(key, p.runner.UID, state) // last: the pool counts on its being recorded then
+	p.Memory.MarkFailed(key, p.runner.UID, state) // last, because the pool relies on the failure being recorded by then
 }
 
-// nodeOf names the node of a pod; that of a pod that is gone is known by how its container ended.
+// nodeOf returns the node of a pod. For a deleted pod, the exit of its container has it.
 func nodeOf(pod *corev1.Pod, exit *v1alpha1.RunnerExit) string {
 	switch {
 	case pod != nil:
@@ -421,19 +424,20 @@ func (p pass) poolKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.PoolRef.Name}
 }
 
-// End begins the end of a runner, and logs why; one that is gone is fine.
+// End deletes a Runner and logs why. A Runner that is already gone is not an error.
 func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	_, err := deleteRunner(ctx, c, r, why)
 	return err
 }
 
-// EndRetry is the least time between two attempts to delete a Runner if the API server refuses that.
+// EndRetry is the minimum time between two attempts to delete a Runner if the API server refuses it.
 const EndRetry = 15 * time.Second
 
-// deleteRunner is End, and reports whether the runner is being deleted now; false if it is gone.
+// deleteRunner deletes a Runner like End. It also reports whether the Runner is now being deleted; false if it was already
+// gone.
 func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
 	var only client.Preconditions
-	if r.UID != "" { // as of one that was just made, and that the cache doesn't show yet
+	if r.UID != "" { // empty for a new Runner that the cache does not show yet
 		only.UID = new(r.UID)
 	}
 	err = c.Delete(ctx, r.DeepCopy(), only)
@@ -449,11 +453,11 @@ func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why 
 	return err == nil, nil
 }
 
-// done names the runner's state, and when to look again if nothing happens.
+// done returns the runner's state as a message, and when to check again if nothing happens.
 func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
-		d.Unready, d.After = []catalog.Cause{causeOfEnd(state.State, state.Reason)}, podShown // its deletion is to be seen by then
+		d.Unready, d.After = []catalog.Cause{causeOfEnd(state.State, state.Reason)}, podShown // the cache should show its deletion by then
 	}
 	if !state.Until.IsZero() {
 		d.After = max(time.Millisecond, state.Until.Sub(p.Now()))
@@ -461,12 +465,12 @@ func (p pass) done(state poolstatus.Assessment) kube.Done {
 	return d
 }
 
-// causeOfEnd is the cause of a runner that is Finished or Failed.
+// causeOfEnd returns the cause for a runner that is Finished or Failed.
 func causeOfEnd(state v1alpha1.RunnerState, reason string) catalog.Cause {
 	return catalog.Of("Runner" + string(state)).With(reason)
 }
 
-// poolOf reads the runner's pool; nil if it is gone, or has no such runner.
+// poolOf reads the runner's pool; nil if it is gone or does not own the runner.
 func (r *Reconciler) poolOf(ctx context.Context, runner *v1alpha1.Runner) (*v1alpha1.RunnerPool, error) {
 	pool := &v1alpha1.RunnerPool{}
 	key := client.ObjectKey{Namespace: runner.Namespace, Name: runner.Spec.PoolRef.Name}
@@ -478,7 +482,7 @@ func (r *Reconciler) poolOf(ctx context.Context, runner *v1alpha1.Runner) (*v1al
 	return pool, nil
 }
 
-// podOf finds the runner's pod; nil if there is none, or another of its name.
+// podOf returns the runner's pod; nil if there is none, or if the pod with its name belongs to another runner.
 func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(runner), pod); err != nil {
@@ -493,8 +497,8 @@ func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev
 	return pod, nil
 }
 
-// sweep deletes an ended pod whose Runner is gone: somebody took its finalizer away.
-// One that runs is left to finish its job, and logged.
+// sweep deletes an ended pod whose Runner is gone because its finalizer was removed. A running pod is left to finish its
+// job, and logged.
 func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request) error {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {
@@ -521,8 +525,8 @@ func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request) error {
 	return nil
 }
 
-// isOver reports whether a pod ended. One of a persistent runner starts its container again for ever: it is over when that is down, unless it
-// bears the mark of a job.
+// isOver reports whether a pod ended. The container of a persistent runner always restarts, so its pod is over when the
+// container is down and the pod has no job mark.
 func isOver(pod *corev1.Pod) bool {
 	hasJob := pod.Labels[v1alpha1.JobIDLabel] != "" || pod.Annotations[v1alpha1.JobAnnotation] != ""
 	return poolstatus.HasEnded(pod) || !hasJob && isDown(pod)

@@ -48,7 +48,7 @@ type bench struct {
 	events chan string
 }
 
-// registry finds one client, unless it is gone.
+// registry returns one client, unless it is gone.
 type registry struct {
 	client *scaleset.Client
 	gone   bool
@@ -56,7 +56,7 @@ type registry struct {
 
 func (r *registry) Get(string) (*scaleset.Client, bool) { return r.client, !r.gone }
 
-// holder says who holds one scale set: NAMESPACE/POOL CONNECTION UID.
+// holder names the pool that holds one scale set: NAMESPACE/POOL CONNECTION UID.
 type holder struct {
 	who string
 	set int64
@@ -68,14 +68,14 @@ func (h *holder) Holds(pool, connection types.NamespacedName, uid types.UID, set
 
 func (h *holder) HoldsAny(types.NamespacedName) bool { return h.set != 0 }
 
-// allowing are policies that allow everything.
+// allowing is a Policies that allows everything.
 type allowing struct{}
 
 func (allowing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
 	return policy.Template{}, nil
 }
 
-// denying are policies that deny everything.
+// denying is a Policies that denies everything.
 type denying struct{}
 
 func (denying) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
@@ -87,7 +87,7 @@ func newBench(t *testing.T) *bench {
 	return newBenchOn(t, githubsim.Options{})
 }
 
-// newBenchOn is newBench with another GitHub.
+// newBenchOn returns a bench with GitHub options.
 func newBenchOn(t *testing.T, o githubsim.Options) *bench {
 	t.Helper()
 	sim, err := githubsim.Start(o)
@@ -153,7 +153,7 @@ func (b *bench) reconcile() ctrl.Result {
 	return result
 }
 
-// passes reconciles so many times, each after a time.
+// passes reconciles n times, advancing the clock before each pass.
 func (b *bench) passes(n int, after time.Duration) {
 	b.t.Helper()
 	for range n {
@@ -227,7 +227,8 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A controller that restarts while a pool has no runners numbers them from 1 again. A former runner's Secret may be there for ever.
+// A controller that restarts while a pool has no runners numbers them from 1 again. An earlier runner's Secret may exist
+// indefinitely.
 func TestARunnerWhoseSecretIsAnothers(t *testing.T) {
 	former := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Name: "linux-a", UID: "former"}}
 	for name, c := range map[string]struct {
@@ -273,7 +274,7 @@ func TestARunnerWhoseSecretIsAnothers(t *testing.T) {
 	}
 }
 
-// Another controller keeps the object by a finalizer of its own.
+// Another controller's finalizer keeps the object.
 func TestARunnerThatAnotherFinalizerKeeps(t *testing.T) {
 	b := newBench(t)
 	r := b.runner()
@@ -343,8 +344,8 @@ func TestADeletedRunnerIsDeregisteredBeforeItsPodGoes(t *testing.T) {
 	}
 }
 
-// GitHub fails the job of a runner that was ended from outside after a while, and keeps its
-// registration: the runner never reported the job's end.
+// If a runner was ended from outside, GitHub fails its job after a while and keeps the registration, because the runner
+// never reported the end of the job.
 func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -363,7 +364,8 @@ func TestARunnerThatEndedBeforeItsJobIsDeregisteredAfterIt(t *testing.T) {
 	}
 }
 
-// A runner that died in its job isn't told to have one when that is over: the pool counts it as finished, too.
+// A runner that died during its job does not count as having one when that job is over. The pool counts the runner as
+// finished, too.
 func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -390,7 +392,7 @@ func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
 	says(v1alpha1.RunnerFinished, "job failed; its job is over; GitHub doesn't let go of its registration yet")
 }
 
-// A pool that is held back for failures is let go by a job, however short it was.
+// A pool that was held back after failures continues after one job, however short.
 func TestARunnerThatIsDoneTellsThatItWorked(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -456,7 +458,7 @@ func TestARunnerWithoutItsConnectionIsGivenUpAfterABound(t *testing.T) {
 	}
 }
 
-// Without consent the session is closed, so nobody tells of a job that began just before.
+// Without consent the session is closed, so a job that began just before stays unreported.
 func TestARunnerThatMayHaveAJobIsWaitedForWithoutConsent(t *testing.T) {
 	for name, restarts := range map[string]bool{"GitHub told of its job": false, "and nobody remembers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -510,7 +512,7 @@ func TestARunnerThatCannotRegisterIsGivenUpAtItsDeadline(t *testing.T) {
 	}
 }
 
-// Why its pool has no session, the pool says: the runner says what it waits for, and what it waited for when it is given up.
+// The pool reports why it has no session. The runner reports what it waits for, also when it is given up.
 func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
 	b := newBench(t)
 	b.Sets = &holder{}
@@ -526,8 +528,8 @@ func TestARunnerSaysThatItWaitsForASession(t *testing.T) {
 	}
 }
 
-// An exit without an error and a job that is over don't tell who ended it: a runner that was
-// asked to stop in its job, as by an eviction, ends like that and stays registered.
+// An exit without an error and a completed job do not prove that the runner reported the end. A runner that was asked to
+// stop during its job, for example by an eviction, ends in the same way and stays registered.
 func TestAFinishedRunnerEndsItself(t *testing.T) {
 	for result, calls := range map[string]int{"succeeded": 0, "failed": 1, "canceled": 1} {
 		t.Run(result, func(t *testing.T) {
@@ -581,7 +583,7 @@ func TestTheJobIsOnTheRunnerAndItsPod(t *testing.T) {
 	}
 }
 
-// setPod gives the runner's container a state.
+// setPod sets the state of the runner's container.
 func (b *bench) setPod(state corev1.ContainerState) {
 	b.t.Helper()
 	pod := b.pod()
@@ -611,7 +613,7 @@ func TestAContainerMayGoOnForAMomentAfterItsJob(t *testing.T) {
 	}
 }
 
-// A pod on a lost node is never removed: nobody confirms that it ended.
+// A pod on a lost node is never removed, because no kubelet confirms that it ended.
 func TestAPodThatDoesNotGoIsLetGo(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -694,13 +696,13 @@ func TestAnIdleRunnerThatGitHubForgotFailed(t *testing.T) {
 	}
 }
 
-// GitHub's counts are wrong at times, so each runner that they miss is looked up before it ends.
+// GitHub's counts are sometimes wrong, so each missing runner is checked before it ends.
 func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age       time.Duration
 		wasOnline bool
 		looks     int
-		want      v1alpha1.RunnerCause // none while it goes on
+		want      v1alpha1.RunnerCause // empty while it keeps running
 	}{
 		"one that may yet connect":        {v1alpha1.DefaultConnectDeadline - time.Second, false, 1, ""},
 		"one that never connected":        {v1alpha1.DefaultConnectDeadline, false, 1, v1alpha1.CauseNeverConnected},
@@ -730,7 +732,7 @@ func TestARunnerThatIsDoubtedIsLookedUpBeforeItEnds(t *testing.T) {
 	}
 }
 
-// Nothing but the pool's next doubt, a minute later, would have it looked up again.
+// Otherwise only the pool's next suspicion, a minute later, would request another check.
 func TestARunnerThatIsDoubtedIsLookedUpUntilGitHubAnswers(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -772,7 +774,8 @@ func TestWhoIsFoundOnlineIsDoubtedLessAndLess(t *testing.T) {
 	}
 }
 
-// GitHub tells how many runners it misses, and not which: those that are well must not keep the others from being found.
+// GitHub reports how many runners are missing, but not which. Healthy runners must not prevent the missing ones from being
+// found.
 func TestEachSuspectHasItsTurn(t *testing.T) {
 	for _, count := range []int{2, 9, 35} {
 		var names []string
@@ -799,7 +802,7 @@ func TestEachSuspectHasItsTurn(t *testing.T) {
 	}
 }
 
-// The pool asked for the runner, then a policy changed.
+// A policy changed after the pool created the runner.
 func TestAPodThatPoliciesDenyIsNotCreated(t *testing.T) {
 	b := newBench(t)
 	b.Policies = denying{}
@@ -814,7 +817,7 @@ func TestAPodThatPoliciesDenyIsNotCreated(t *testing.T) {
 	}
 }
 
-// GitHub goes on to say that the job runs until its runner is gone for a while.
+// GitHub still reports the job as running until its runner has been gone for a while.
 func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
 	b := newBench(t)
 	b.reconcile()
@@ -842,7 +845,7 @@ func TestSomebodyMayEndARunnerWithItsJob(t *testing.T) {
 	}
 }
 
-// Whoever may delete and create ControllerRevisions puts another template in the place of one that was judged.
+// Anyone who can delete and create ControllerRevisions may replace a template that policies judged.
 func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
 	for name, replaced := range map[string]bool{"the template it was made for": false, "another of the same name": true} {
 		t.Run(name, func(t *testing.T) {
@@ -869,7 +872,7 @@ func TestAPodIsMadeOfNoOtherTemplateThanItsRunner(t *testing.T) {
 	}
 }
 
-// failing are policies that can't be asked.
+// failing is a Policies that cannot be evaluated.
 type failing struct{}
 
 func (failing) Permit(context.Context, *v1alpha1.RunnerPool, string, []byte, podspec.Network) (policy.Template, error) {
@@ -892,7 +895,7 @@ func TestATemplateThatWasDeniedStaysSoUnderAnyName(t *testing.T) {
 	}
 }
 
-// A node that is reclaimed or drained is gone soon: what it was tainted with stays on the runner that ended there.
+// A reclaimed or drained node soon disappears. Its taints are kept in the status of the runner that ended there.
 func TestTheTaintsOfTheNodeStayWithARunnerThatFailed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code  int32
@@ -926,7 +929,7 @@ func TestTheTaintsOfTheNodeStayWithARunnerThatFailed(t *testing.T) {
 	}
 }
 
-// noting are policies that allow everything, and note what they were asked about.
+// noting is a Policies that allows everything and records the network that it was asked about.
 type noting struct{ asked *podspec.Network }
 
 func (n noting) Permit(_ context.Context, _ *v1alpha1.RunnerPool, _ string, _ []byte, of podspec.Network) (policy.Template, error) {
@@ -952,8 +955,8 @@ func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
 	}
 }
 
-// While no session was open, as after a crash, a runner may have had a job that nobody was told of. GitHub forgets an ephemeral runner with its
-// job, and only then: what it says is told, and no failure that isn't one.
+// While no session was open, for example after a crash, a runner may have had an unreported job. GitHub removes an
+// ephemeral runner after its job, and only then. The event reports that, and the pool records no false failure.
 func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 	missed := "Normal Finished ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
 	for name, tc := range map[string]struct {
@@ -983,7 +986,7 @@ func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
 			}
 			b.reconcile()
 			b.now = b.now.Add(2*poolstatus.Settle + tc.later)
-			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}) // it may have to try again
+			_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}}) // it may have to retry
 			var told []string
 			for len(b.events) > 0 {
 				if e := <-b.events; strings.Contains(e, "Failed") || strings.Contains(e, "Finished ended") {

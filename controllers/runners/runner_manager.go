@@ -44,12 +44,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// runnerOf finds the Runner of a pod: it has the pod's name.
+// runnerOf returns the Runner of a pod, which has the pod's name.
 func runnerOf(_ context.Context, pod client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(pod)}}
 }
 
-// classify says that a runner waits for its connection, in turns with those of other pools.
+// classify assigns a runner to its connection and pool, so that pools take turns.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(context.Background(), req.NamespacedName, runner); err != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	return runner.Spec.ConnectionRef.From(runner.Namespace).String(), runner.Namespace + "/" + runner.Spec.PoolRef.Name
 }
 
-// statusLost lets updates pass after which the status is no more, as after a restore.
+// statusLost passes updates that lost the status, as after a restore.
 func statusLost() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
@@ -67,14 +67,14 @@ func statusLost() predicate.Predicate {
 	}}
 }
 
-// terminated lets updates pass by which somebody ends a runner.
+// terminated passes updates that change the annotation which ends a runner.
 func terminated() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetAnnotations()[v1alpha1.TerminateAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.TerminateAnnotation]
 	}}
 }
 
-// podGone lets all pods pass, and keeps those that are gone.
+// podGone passes all events, and keeps the last state of deleted pods.
 func (r *Reconciler) podGone() predicate.Predicate {
 	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
 		if pod, ok := e.Object.(*corev1.Pod); ok {
@@ -84,7 +84,7 @@ func (r *Reconciler) podGone() predicate.Predicate {
 	}}
 }
 
-// PodChanged lets those updates of pods pass that change what is seen of a runner.
+// PodChanged passes updates of pods that change the observed state of a runner.
 func PodChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*corev1.Pod)
@@ -93,7 +93,7 @@ func PodChanged() predicate.Predicate {
 	}}
 }
 
-// seen is what a pod alone tells of its runner.
+// seen returns what a pod alone shows about its runner.
 func seen(pod *corev1.Pod) poolstatus.Observation {
-	return poolstatus.Observe(&v1alpha1.Runner{}, pod, 0, time.Unix(1<<35, 0)) // after all that it may say
+	return poolstatus.Observe(&v1alpha1.Runner{}, pod, 0, time.Unix(1<<35, 0)) // later than any time in a pod
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// maxTaints bounds how many taints are told of a node.
+// maxTaints limits how many taints of a node are recorded.
 const maxTaints = 10
 
-// withTaints returns how the runner ended, with the taints of its node if it failed, ended with an error, or its pod was deleted by somebody. They are
-// read once, as soon as the end is seen: a node that is reclaimed is gone soon.
+// withTaints returns how the runner ended. It adds the taints of its node if the runner failed, ended with an error, or its
+// pod was deleted from outside. It reads them once, as soon as it sees the end, because a reclaimed node soon disappears.
 func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Assessment) *v1alpha1.RunnerExit {
 	if p.memory.container.exit != nil {
 		return p.memory.container.exit
 	}
 	exit, failed := o.Exit, state.State == v1alpha1.RunnerFailed
 	switch {
-	case exit == nil && p.pod == nil && failed && state.Cause == v1alpha1.CauseRemoved && p.memory.hadPod(): // before it ran
+	case exit == nil && p.pod == nil && failed && state.Cause == v1alpha1.CauseRemoved && p.memory.hadPod(): // deleted before it ran
 		return &v1alpha1.RunnerExit{Actor: v1alpha1.ActorUnknown, Reason: poolstatus.ReasonDeleted}
 	case exit == nil && !failed, p.pod == nil, o.EndedAt.IsZero(), p.pod.Spec.NodeName == "":
 		return exit
@@ -36,7 +36,7 @@ func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.As
 	return exit
 }
 
-// taints of a node; none if it is gone, or may not be read.
+// taints returns the taints of a node; none if the node is gone or cannot be read.
 func (p pass) taints(ctx context.Context, name string) []string {
 	node := &corev1.Node{}
 	if err := p.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {

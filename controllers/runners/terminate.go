@@ -14,10 +14,10 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// terminatedEvent is the reason of the event about a runner that somebody ended by hand.
+// terminatedEvent is the event reason for a runner that a user ended with the annotation.
 const terminatedEvent = "Terminated"
 
-// terminate ends a runner that somebody annotated with a reason, and its job with it: nothing else in Corral does so.
+// terminate ends a runner that a user annotated with a reason, together with its job. Nothing else in Corral stops a job.
 func (p pass) terminate(ctx context.Context, reason string) error {
 	message := "by " + v1alpha1.TerminateAnnotation + ": " + reason
 	if job := p.runner.CurrentJob(); job != nil {
@@ -30,5 +30,5 @@ func (p pass) terminate(ctx context.Context, reason string) error {
 	return kube.Progress(0, catalog.RunnerEnding.With(message))
 }
 
-// terminationReason is why somebody asked to end the runner; empty if nobody did.
+// terminationReason returns the user's reason for ending the runner; empty if there is none.
 func (p pass) terminationReason() string { return p.runner.Annotations[v1alpha1.TerminateAnnotation] }

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// isOverdue reports whether a runner had to be connected when GitHub was asked.
+// isOverdue reports whether a runner should have been connected at the time when GitHub was asked.
 func isOverdue(ctx context.Context, c client.Reader, r *v1alpha1.Runner, pod *corev1.Pod, asked, now time.Time) bool {
 	o := poolstatus.Observe(r, pod, 0, now)
 	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
@@ -26,7 +26,7 @@ func isOverdue(ctx context.Context, c client.Reader, r *v1alpha1.Runner, pod *co
 	return !asked.Before(o.StartedAt.Add(connectDeadline(ctx, c, r)))
 }
 
-// connectDeadline is how long after its container's start a runner has to be connected.
+// connectDeadline returns how long after its container's start a runner may take to connect.
 func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) time.Duration {
 	pool := &v1alpha1.RunnerPool{}
 	if err := c.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}, pool); err != nil {
@@ -35,7 +35,7 @@ func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) t
 	return pool.Spec.Deadlines.GetConnect()
 }
 
-// giveUp ends a runner that GitHub doesn't see: it is deregistered first, so it can't be one with a job.
+// giveUp ends a runner that GitHub does not see as connected. It is deregistered first, so it cannot have a job.
 func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, pod *corev1.Pod, wasOnline bool, now time.Time) error {
 	cause := v1alpha1.CauseNeverConnected
 	why := fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
@@ -53,8 +53,8 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 	return nil
 }
 
-// judge looks at a suspected runner that is registered. One that waits for a job by our account and isn't connected is given
-// up: at once if it never was, else if it isn't at the next look either.
+// judge evaluates a suspected runner that is still registered. It gives up a runner that has no job and is not connected:
+// at once if it was never connected, otherwise if it is not connected at the next check either.
 func (p pass) judge(ctx context.Context, known *registered) error {
 	before := p.Memory.looked(client.ObjectKeyFromObject(p.runner), known)
 	hasJob := known.busy || p.observe(nil).Job != nil

@@ -27,23 +27,24 @@ import (
 )
 
 const (
-	// versionInterval is the time between two looks at the version of a pool's runners.
+	// versionInterval is the interval between two checks of the version of a pool's runners.
 	versionInterval = 6 * time.Hour
-	// versionRetry is the least time to the next look after one that GitHub didn't answer.
+	// versionRetry is the minimum delay before the next check if GitHub did not answer.
 	versionRetry = time.Minute
-	// versionTries is how many runners a look asks about, as one with a short job may be gone by then, and versionGone the time to the next if all are.
+	// versionTries is how many runners a check asks about, because a runner with a short job may already be gone. versionGone
+	// is the delay before the next check if all of them are gone.
 	versionTries, versionGone = 3, 10 * time.Minute
 )
 
-// VersionReader reads which version a runner has, and which there are.
+// VersionReader reads the version of a runner, and the available releases.
 type VersionReader interface {
 	Runner(ctx context.Context, id int64) (*rest.Runner, error)
 	Releases(ctx context.Context) ([]poolstatus.Release, error)
 }
 
-// Versions keeps an account of the versions that the runners of pools have. It asks once for each revision in force of a pool's template, as soon as a runner
-// of it is connected, and then every six hours. Releases need no runner: they are looked at as often for a pool at zero. All of it is lost with the process,
-// and asked for again; statuses keep what was known.
+// Versions records the versions of the runners in each pool. For each template revision in force, it asks GitHub once a
+// runner is connected, and then every six hours. Releases are read at the same interval, also for a pool without runners.
+// The memory is lost with the process and rebuilt from requests; statuses keep the last known version.
 type Versions struct {
 	Client client.Reader
 	GitHub func(connection types.NamespacedName) (VersionReader, bool)
@@ -53,22 +54,22 @@ type Versions struct {
 	byPool sync.Map // of lookedUp
 }
 
-// lookedUp is what GitHub said of a revision; nothing if it didn't tell.
+// lookedUp is GitHub's answer about a revision; it has no status if GitHub did not answer.
 type lookedUp struct {
 	revision string
-	// ask and look are when, at the earliest, a runner is asked about again, and the releases are looked at.
+	// ask is the earliest time to ask about a runner again, and look the earliest time to read the releases.
 	ask, look time.Time
 	status    *v1alpha1.RunnerVersionStatus
 }
 
-// Of returns what is known of a pool's runners; nil if that is nothing.
+// Of returns the known version of a pool's runners; nil if it is unknown.
 func (v *Versions) Of(pool types.NamespacedName) *v1alpha1.RunnerVersionStatus {
 	known, _ := v.byPool.Load(pool)
 	of, _ := known.(lookedUp)
 	return of.status
 }
 
-// SetupWithManager has a pool looked at when one of its runners is connected.
+// SetupWithManager checks a pool when one of its runners connects.
 func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runnerversion").
@@ -81,14 +82,15 @@ func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(v)
 }
 
-// revisionChanges lets updates of a pool pass that change its spec, or the revision in force: as after a roll-back, its runners may be connected already.
+// revisionChanges passes updates of a pool that change its spec or the revision in force. After a roll-back, for example,
+// runners of that revision may already be connected.
 func revisionChanges(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*v1alpha1.RunnerPool)
 	after, ok2 := e.ObjectNew.(*v1alpha1.RunnerPool)
 	return !ok1 || !ok2 || before.Generation != after.Generation || before.Status.InForce() != after.Status.InForce()
 }
 
-// poolOf finds the pool of a runner.
+// poolOf returns the pool of a runner.
 func poolOf(_ context.Context, runner client.Object) []reconcile.Request {
 	name := types.NamespacedName{Namespace: runner.GetNamespace(), Name: runner.GetLabels()[v1alpha1.PoolLabel]}
 	return []reconcile.Request{{NamespacedName: name}}
@@ -99,7 +101,7 @@ func isOnline(obj client.Object) bool {
 	return ok && r.Status.RunnerID != 0 && (r.Status.State == v1alpha1.RunnerIdle || r.Status.State == v1alpha1.RunnerBusy)
 }
 
-// classify says that a pool waits for its connection.
+// classify assigns a pool to its connection.
 func (v *Versions) classify(req reconcile.Request) (connection, pool string) {
 	p := &v1alpha1.RunnerPool{}
 	if err := v.Client.Get(context.Background(), req.NamespacedName, p); err != nil {
@@ -108,7 +110,7 @@ func (v *Versions) classify(req reconcile.Request) (connection, pool string) {
 	return p.Spec.ConnectionRef.From(p.Namespace).String(), req.String()
 }
 
-// Reconcile looks at one pool if it is time.
+// Reconcile checks one pool if a check is due.
 func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := v.Client.Get(ctx, req.NamespacedName, pool); client.IgnoreNotFound(err) != nil {
@@ -126,7 +128,7 @@ func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		}
 	}
 	if len(ids) == 0 && (known.status == nil || now.Before(known.look)) {
-		return ctrl.Result{RequeueAfter: max(0, known.look.Sub(now))}, nil // the next one that connects leads here, too
+		return ctrl.Result{RequeueAfter: max(0, known.look.Sub(now))}, nil // the next runner that connects triggers another pass
 	}
 	connection := pool.Spec.ConnectionRef.From(pool.Namespace)
 	if allowed, err := v.Access.Allows(ctx, connection, pool.Namespace); err != nil || !allowed {
@@ -141,7 +143,7 @@ func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: known.look.Sub(now)}, nil
 }
 
-// recall returns what is known of the revision in force: of this process, or else of the status.
+// recall returns the known versions of the revision in force, from this process or else from the status.
 func (v *Versions) recall(pool *v1alpha1.RunnerPool) lookedUp {
 	last, _ := v.byPool.Load(client.ObjectKeyFromObject(pool))
 	known, _ := last.(lookedUp)
@@ -156,7 +158,7 @@ func (v *Versions) recall(pool *v1alpha1.RunnerPool) lookedUp {
 	return known
 }
 
-// online returns the ids of some runners that are connected and of a revision.
+// online returns the IDs of a few connected runners of a revision.
 func (v *Versions) online(ctx context.Context, pool *v1alpha1.RunnerPool, revision string) (ids []int64, err error) {
 	list := &v1alpha1.RunnerList{}
 	mine := client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}
@@ -171,7 +173,8 @@ func (v *Versions) online(ctx context.Context, pool *v1alpha1.RunnerPool, revisi
 	return ids, nil
 }
 
-// again asks which version one of the runners has, if there are any, and for the releases. What GitHub doesn't tell stays as it was known.
+// again asks GitHub for the version of one of the runners, if there are any, and for the releases. Answers that are missing
+// leave the known values unchanged.
 func (l lookedUp) again(ctx context.Context, gh VersionReader, ids []int64, now time.Time) lookedUp {
 	next, wait := l, versionInterval
 	runner, err := first(ctx, gh, ids)
@@ -197,7 +200,7 @@ func (l lookedUp) again(ctx context.Context, gh VersionReader, ids []int64, now 
 	return next
 }
 
-// first returns the first of the runners that isn't gone, nil if all are.
+// first returns the first runner that still exists, or nil if all are gone.
 func first(ctx context.Context, gh VersionReader, ids []int64) (runner *rest.Runner, err error) {
 	for _, id := range ids {
 		if runner, err = gh.Runner(ctx, id); runner != nil || err != nil {

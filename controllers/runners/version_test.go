@@ -24,12 +24,12 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// fakeGitHub says what GitHub would, and lists what it was asked.
+// fakeGitHub returns fixed answers and records the requests.
 type fakeGitHub struct {
 	version    string
 	gone       []int64
 	releases   []poolstatus.Release
-	err, noCan error // of the runner, and of the releases
+	err, noCan error // for the runner and for the releases
 	asked      []string
 }
 
@@ -52,7 +52,7 @@ func (t *fakeGitHub) Releases(context.Context) ([]poolstatus.Release, error) {
 	return t.releases, nil
 }
 
-// versionBench is a pool whose runners connect, and a GitHub that tells their version.
+// versionBench is a pool whose runners connect, and a GitHub that reports their version.
 type versionBench struct {
 	*Versions
 	t    *testing.T
@@ -77,12 +77,12 @@ func newVersionBench(t *testing.T) *versionBench {
 	return b
 }
 
-// restart forgets all that isn't in the cluster.
+// restart forgets everything that is not in the cluster.
 func (b *versionBench) restart() {
 	b.Versions = &Versions{Client: b.c, Now: func() time.Time { return b.now }, GitHub: func(types.NamespacedName) (VersionReader, bool) { return b.gh, true }}
 }
 
-// connect has runners of a revision connected, and no others.
+// connect replaces all runners by connected runners of a revision.
 func (b *versionBench) connect(revision string, ids ...int64) {
 	b.t.Helper()
 	b.must(b.c.DeleteAllOf(b.t.Context(), &v1alpha1.Runner{}, client.InNamespace("ci")))
@@ -108,7 +108,7 @@ func (b *versionBench) update(do func(*v1alpha1.RunnerPoolStatus)) {
 	b.must(b.c.Update(b.t.Context(), b.pool))
 }
 
-// passes looks after a time, when GitHub is to be asked, and says after which time the next look is.
+// passes advances the clock, reconciles, and checks the requests to GitHub. It returns the delay until the next pass.
 func (b *versionBench) passes(later time.Duration, asks ...string) time.Duration {
 	b.t.Helper()
 	b.now, b.gh.asked = b.now.Add(later), nil
@@ -119,7 +119,7 @@ func (b *versionBench) passes(later time.Duration, asks ...string) time.Duration
 	return result.RequeueAfter
 }
 
-// knows checks what is known: version, revision, latest, and days from the beginning.
+// knows checks the known version, revision, latest release, and days since the beginning.
 func (b *versionBench) knows(want string) {
 	b.t.Helper()
 	got := ""
@@ -137,7 +137,7 @@ func (b *versionBench) knows(want string) {
 func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
 	b := newVersionBench(t)
 	b.connect("linux-2", 2)
-	b.passes(0) // its runner isn't of the revision
+	b.passes(0) // its runner has another revision
 	b.connect("linux-1", 1)
 	b.gh.err = github.NewError(github.KindUnavailable, "looking", 0, 0, "away", nil)
 	if after := b.passes(0, "runner 1"); after != versionRetry {
@@ -145,7 +145,7 @@ func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
 	}
 	b.knows("")
 	b.gh.err = nil
-	b.passes(versionRetry - 1) // however many connect meanwhile
+	b.passes(versionRetry - 1) // however many connect in the meantime
 	b.passes(1, "runner 1", "releases")
 	b.knows("2.330.0 linux-1 2.331.0 30")
 	if after := b.passes(time.Hour); after != versionInterval-time.Hour {
@@ -160,7 +160,7 @@ func TestTheVersionOfAPoolsRunnersIsAskedOncePerRevision(t *testing.T) {
 	if after := b.passes(0, "runner 2"); after != versionInterval {
 		t.Errorf("again after %s", after)
 	}
-	b.knows("") // of a server that tells no version
+	b.knows("") // the server reports no version
 	b.must(b.c.Delete(t.Context(), b.pool))
 	b.passes(0)
 	b.byPool.Range(func(pool, _ any) bool {
@@ -182,7 +182,7 @@ func TestAPoolAtZeroHearsOfReleases(t *testing.T) {
 	}
 	b.knows("2.331.0 linux-1 2.332.0 31")
 	b.connect("linux-1", 2)
-	b.passes(time.Hour, "runner 2", "releases") // as another image may have its tag by then
+	b.passes(time.Hour, "runner 2", "releases") // another image may have its tag by then
 
 	b.connect("")
 	b.update(func(s *v1alpha1.RunnerPoolStatus) { s.RunnerVersion = b.Of(client.ObjectKeyFromObject(b.pool)) })

@@ -28,16 +28,16 @@ import (
 const (
 	// orphanAfter is how long deletion waits for a connection that is gone.
 	orphanAfter = 5 * time.Minute
-	// drainRetry is the time to the next look at remaining runners, should a watch miss one.
+	// drainRetry is the delay before the next check of remaining runners, in case a watch misses a change.
 	drainRetry = 15 * time.Second
-	// goneAfter is how long GitHub must deny that it has a scale set before the record of it goes.
+	// goneAfter is how long GitHub must answer that a scale set does not exist before its record is deleted.
 	goneAfter = 10 * time.Second
-	// closeTimeout bounds the closing of a session.
+	// closeTimeout limits closing a session.
 	closeTimeout = 10 * time.Second
 )
 
-// finalize deletes the scale set on GitHub: it takes in nothing more, the pool's
-// runners end first, and only who holds the session deletes.
+// finalize deletes the scale set on GitHub. It accepts no more jobs, the pool's runners end first, and only the holder of
+// the session deletes it.
 func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	if r.isForged(set) {
 		return o, r.release(ctx, set)
@@ -66,7 +66,7 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet)
 		}
 	}
 	if id != 0 && r.checkOwner(ctx, gh, set, recorded(set, id)) == nil {
-		r.ensureSession(set, gh, id) // the runners that are waited for are told of their jobs by it, and deregistered by who holds it
+		r.ensureSession(set, gh, id) // the session reports the jobs of the remaining runners, and its holder may deregister them
 		r.Sessions.Announce(key, 0)
 	}
 	if err := r.drained(ctx, set); err != nil {
@@ -80,7 +80,7 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet)
 	return o, r.release(ctx, set)
 }
 
-// drained waits until none of the pool's runners is left.
+// drained waits until none of the pool's runners remain.
 func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	runners := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, runners, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: set.Spec.PoolRef.Name}); err != nil {
@@ -103,8 +103,8 @@ func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.RunnerScaleSet) 
 	return nil
 }
 
-// locate looks for a scale set whose id was never written down: the answer to its creation may have been lost. It returns nil
-// where there is none.
+// locate looks for a scale set whose ID was never stored, because the answer to its creation may have been lost. It returns
+// nil if there is none.
 func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (*scaleset.Set, error) {
 	group, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
@@ -117,12 +117,13 @@ func locate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleS
 	return remote, outcome(err)
 }
 
-// recorded is a scale set as far as its record knows it.
+// recorded returns a scale set according to its record.
 func recorded(set *v1alpha1.RunnerScaleSet, id int64) *scaleset.Set {
 	return &scaleset.Set{ID: id, Name: cmp.Or(set.Status.Name, set.Spec.Name), GroupName: cmp.Or(set.Status.RunnerGroup, set.Spec.RunnerGroup)}
 }
 
-// deleteThere deletes the scale set, unless another pool has it: then it is left to that one, for which a session may be closed for a moment.
+// deleteThere deletes the scale set on GitHub. If another pool has it, it stays for that pool, whose session may be closed
+// for a moment.
 func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, id int64) error {
 	left := func(kind, why string) {
 		r.Event(set, kind, v1alpha1.OwnedElsewhereReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
@@ -159,9 +160,8 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 	return nil
 }
 
-// orphan waits for a connection that isn't ready; for one that is gone or denies access, a bounded
-// time. Then the scale set is left on GitHub, to be adopted when its name is declared
-// again.
+// orphan waits for a connection that is not ready, and for a limited time for a connection that is gone or denies access. Then the
+// scale set stays on GitHub, and is adopted when its name is declared again.
 func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.RunnerScaleSet, gone bool, reason string) error {
 	if !gone {
 		return connections.NotReady(ctx, r.Client, connectionOf(set))
@@ -175,10 +175,10 @@ func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.RunnerScaleSet, g
 	return r.release(ctx, set)
 }
 
-// isRefused reports whether GitHub refuses the credentials: the token was revoked, or the App removed.
+// isRefused reports whether GitHub refuses the credentials because the token was revoked or the App removed.
 func isRefused(err error) bool { return github.IsUnauthorized(err) || github.IsForbidden(err) }
 
-// abandon tells that the scale set is left on GitHub.
+// abandon reports that the scale set stays on GitHub.
 func (r *Reconciler) abandon(set *v1alpha1.RunnerScaleSet, id int64, why string) {
 	orphansTotal.Inc()
 	r.Event(set, corev1.EventTypeWarning, v1alpha1.ConnectionNotReadyReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
@@ -192,7 +192,7 @@ func (r *Reconciler) release(ctx context.Context, set *v1alpha1.RunnerScaleSet) 
 	base := set.DeepCopy()
 	controllerutil.RemoveFinalizer(set, v1alpha1.ScaleSetFinalizer)
 	if err := r.Client.Patch(ctx, set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("letting go of the scale set: %w", err)
+		return fmt.Errorf("removing the finalizer of the scale set: %w", err)
 	}
 	return nil
 }

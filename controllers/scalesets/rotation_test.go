@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// identities are credentials that the bench's GitHub takes.
+// identities returns credentials that the bench's GitHub accepts.
 func (b *bench) identities() map[string]github.Credentials {
 	b.t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -36,7 +36,7 @@ func (b *bench) identities() map[string]github.Credentials {
 	}
 }
 
-// use has the bench's controllers use other credentials.
+// use makes the bench's controllers use other credentials.
 func (b *bench) use(creds github.Credentials) {
 	b.t.Helper()
 	creds.ConfigURL = b.github.ConfigURL("acme")
@@ -45,7 +45,7 @@ func (b *bench) use(creds github.Credentials) {
 	b.Clients.(*registry).client = gh
 }
 
-// crash ends a bench's controller without a word, which another process follows.
+// crash kills a bench's controller, and starts another process.
 func (b *bench) crash(lost *atomic.Bool, next leads) {
 	b.t.Helper()
 	lost.Store(true)
@@ -57,13 +57,13 @@ func (b *bench) crash(lost *atomic.Bool, next leads) {
 	must(b.t, b.Sessions.States.Start(b.t.Context(), b.queue))
 }
 
-// A process goes on with the session of the one before it, whatever credentials the connection has by then: the seal of its id is made with the
-// key of all leaders.
+// A process resumes the session of the previous one, whatever credentials the connection has by then, because the seal of
+// its ID uses the key of all leaders.
 func TestASessionOutlivesTheCredentials(t *testing.T) {
 	for name, tc := range map[string]struct {
-		sealed, key   string // of the leader before, and now
+		sealed, key   string // of the previous leader, and now
 		before, after string
-		down          time.Duration // since the leader before was last alive
+		down          time.Duration // since the previous leader was last alive
 		resumed       bool
 	}{
 		"another token":                   {sealed: "k", key: "k", before: "t", after: "t2", resumed: true},
@@ -102,7 +102,7 @@ func TestASessionOutlivesTheCredentials(t *testing.T) {
 	}
 }
 
-// Credentials are replaced again before a session is open with those that replaced the first ones.
+// Credentials are replaced again before a session is open with the ones that replaced the first.
 func TestCredentialsThatAreReplacedTwice(t *testing.T) {
 	b := newBench(t)
 	identities := b.identities()

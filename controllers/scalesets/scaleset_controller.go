@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scalesets keeps what exists on GitHub for each pool as the pool declares
-// it, and runs the message sessions.
+// Package scalesets keeps what exists on GitHub for each pool as the pool declares it, and runs the message sessions.
 package scalesets
 
 import (
@@ -38,9 +37,9 @@ import (
 const (
 	// verifyInterval is how often the scale set on GitHub is compared with the record.
 	verifyInterval = 10 * time.Minute
-	// settingRetry is the time to the next look for what only a human on GitHub can mend.
+	// settingRetry is the delay before the next check for something that only a change on GitHub can fix.
 	settingRetry = time.Minute
-	// connectionRetry is the time to the next look for a connection that isn't ready.
+	// connectionRetry is the delay before the next check of a connection that is not ready.
 	connectionRetry = 5 * time.Second
 )
 
@@ -51,7 +50,7 @@ type Clients interface {
 
 // JobMeter measures jobs.
 type JobMeter interface {
-	// Observe may get an event again.
+	// Observe may receive an event more than once.
 	Observe(pool types.NamespacedName, events []scaleset.JobEvent)
 	Forget(pool types.NamespacedName)
 }
@@ -66,10 +65,10 @@ type Reconciler struct {
 	kube.Reporter
 	Clients  Clients
 	Sessions *Sessions
-	// Access says which connections of other namespaces may be used; nil for none.
+	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
 	Memory *runners.Memory
-	// Jobs is told of the jobs that messages tell of, and of pools that are gone; nil for nobody.
+	// Jobs receives the jobs in messages, and the pools that are gone; nil to measure nothing.
 	Jobs JobMeter
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
@@ -78,42 +77,42 @@ type Reconciler struct {
 	verified sync.Map // types.UID → verification
 }
 
-// New returns a Reconciler. cluster identifies this cluster in the names of session owners, and now is the clock that all leaders have in common.
+// New returns a Reconciler. cluster identifies this cluster in the names of session owners, and now is the clock that all
+// leaders share.
 func New(report kube.Reporter, clients Clients, sessions *Sessions, access *connections.Access, memory *runners.Memory, jobs JobMeter, cluster string, now func() time.Time) *Reconciler {
 	return &Reconciler{Reporter: report, Clients: clients, Sessions: sessions, Access: access, Memory: memory, Jobs: jobs, Cluster: cluster, Now: now}
 }
 
-// verification is what GitHub had when it was last asked, for which generation of
-// the record, and when.
+// verification is the last state of the scale set on GitHub, for a generation of the record, and when it was read.
 type verification struct {
 	remote     *scaleset.Set
 	generation int64
 	at         time.Time
-	asked      bool // for the record's name, group and labels: a server that keeps others isn't asked at each pass
+	asked      bool // the state is GitHub's answer to the record's name, group and labels; a server that keeps others is not asked in each pass
 }
 
-// observation is what one pass learns of a scale set, as far as it comes: what is nil stays in the status as it was.
+// observation is what one pass has found out about a scale set. Fields that are nil leave the status unchanged.
 type observation struct {
-	remote    *scaleset.Set // as GitHub has it, now or when it was last asked
-	listening *kube.State   // how the session stands
-	session   *string       // its id while it is open, "" while it is another's
-	labels    *kube.State   // whether GitHub took all labels
+	remote    *scaleset.Set // state on GitHub, now or when it was last read
+	listening *kube.State   // state of the session
+	session   *string       // its ID while it is open; empty while another owner has it
+	labels    *kube.State   // whether GitHub accepted all labels
 }
 
-// Reconcile keeps one scale set as its record wants it:
+// Reconcile keeps one scale set as its record declares it:
 //
-//  1. connect: the connection's client
-//  2. exist: found, adopted or created on GitHub, and looked at again now and then
-//  3. listen: a message session; only who holds it may change or delete
+//  1. connect: get the connection's client
+//  2. exist: find, adopt or create it on GitHub, and check it from time to time
+//  3. listen: hold a message session; only its holder may change or delete the scale set
 //  4. update: name, group and labels
-//  5. project: the status, once
+//  5. project: set the status, once
 //
-// A deleted one is drained, then deleted there (finalize.go).
+// A deleted record is drained, and then the scale set is deleted on GitHub (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Sessions.Stop(ctx, req.NamespacedName) // somebody took its finalizer away
+			r.Sessions.Stop(ctx, req.NamespacedName) // its finalizer was removed by another client
 			r.forget(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -133,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	o, err := pass(ctx, set)
 	if err == nil && isDeleted {
-		return ctrl.Result{}, nil // its finalizer is off: there is no status to write any more
+		return ctrl.Result{}, nil // its finalizer is removed, so there is no status to write any more
 	}
 	project(set, o)
 	set.Status.Outage = connections.OutageOf(err)
@@ -144,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: connections.Tells(kube.ReasonOf(err, ""))}, err)
 }
 
-// keep makes GitHub have what the record wants, and listens.
+// keep makes the scale set on GitHub match the record, and listens.
 func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	gh, err := r.connect(ctx, set)
 	if err != nil {
@@ -181,7 +180,7 @@ func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o 
 	return o, nil
 }
 
-// project writes into the status what a pass learnt.
+// project writes the results of a pass into the status.
 func project(set *v1alpha1.RunnerScaleSet, o observation) {
 	if s := &set.Status; o.remote != nil {
 		s.ID, s.Name, s.RunnerGroup, s.Labels = o.remote.ID, o.remote.Name, o.remote.GroupName, o.remote.Labels
@@ -193,7 +192,7 @@ func project(set *v1alpha1.RunnerScaleSet, o observation) {
 	o.labels.SetOn(set)
 }
 
-// connect finds the connection's client.
+// connect returns the connection's client.
 func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.RunnerScaleSet) (*scaleset.Client, error) {
 	if r.isForged(set) {
 		return nil, kube.Stall(catalog.PoolOfAnotherNamespace.With())
@@ -209,14 +208,15 @@ func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.RunnerScaleSet) 
 	return gh, nil
 }
 
-// isForged reports whether the record names a pool of another namespace as its own: a session would be opened in that pool's name.
+// isForged reports whether the record claims a pool of another namespace. It would open a session in that pool's name.
 func (r *Reconciler) isForged(set *v1alpha1.RunnerScaleSet) bool {
 	holder, _, err := r.holder(r.Cluster + "/" + set.Spec.PoolUID)
 	return err == nil && holder != nil && holder.Namespace != set.Namespace
 }
 
-// checkOwner refuses a scale set that a pool of another namespace has, by whatever connection: one with a stronger claim, or that had an
-// equal one first. Who holds the session would tell, too, but not while the other's is closed for a moment. Who listens now keeps it.
+// checkOwner refuses a scale set that belongs to a pool of another namespace, on whatever connection: a pool with a
+// stronger claim, or with an older equal one. The holder of the session would also show that, but not while its session is
+// closed for a moment. A pool that is listening now keeps its scale set.
 func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set) error {
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
 	if session.State == scaleset.Listening && set.Status.ID == remote.ID {
@@ -234,8 +234,8 @@ func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v
 	return kube.Stall(catalog.ScaleSetOfAnotherNamespace.With(set.Spec.Name))
 }
 
-// claim returns how strong the claim of a record to a scale set is. The seal of a session shows that the pool had it. The name is what the pool
-// asks for. The id in a status can be anybody's.
+// claim returns the strength of a record's claim to a scale set. The seal of a session proves that the pool held it. The
+// name is what the pool declares. The ID in a status can be forged.
 func (r *Reconciler) claim(s *v1alpha1.RunnerScaleSet, gh *scaleset.Client, remote *scaleset.Set) (strength int) {
 	if own, ok := r.Clients.Get(connections.Key(connectionOf(s))); ok {
 		gh = own
@@ -252,17 +252,18 @@ func (r *Reconciler) claim(s *v1alpha1.RunnerScaleSet, gh *scaleset.Client, remo
 	return strength
 }
 
-// declares reports whether a record asks for a scale set by its name.
+// declares reports whether a record declares a scale set by its name.
 func declares(s *v1alpha1.RunnerScaleSet, remote *scaleset.Set) bool {
 	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
-// anotherHas reports whether the record of another pool, which stays, has the scale set by its id. If its id may have been lost, the name
-// counts, in another namespace and with a connection that serves. Other connections count that lead to the same place on GitHub.
+// anotherHas reports whether the record of another pool, which is not being deleted, has the scale set by its ID. If that
+// ID may have been lost, it compares the name, for records in other namespaces with a working connection. It also checks
+// other connections to the same place on GitHub.
 func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	places := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking which connections lead to the scale set: %w", err)
+		return false, fmt.Errorf("listing the connections to the scale set's place on GitHub: %w", err)
 	}
 	keys := map[types.NamespacedName]bool{connectionOf(set): true}
 	for i := range places.Items {
@@ -273,7 +274,7 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 		for _, field := range []string{byID(connection, remote.ID), byName(connection, remote.GroupName, remote.Name)} {
 			sets := &v1alpha1.RunnerScaleSetList{}
 			if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
-				return false, fmt.Errorf("looking who has the scale set: %w", err)
+				return false, fmt.Errorf("listing other records of the scale set: %w", err)
 			}
 			if slices.ContainsFunc(sets.Items, func(o v1alpha1.RunnerScaleSet) bool {
 				mayHave := o.Status.ID == remote.ID || serves && o.Namespace != set.Namespace
@@ -286,8 +287,8 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 	return false, nil
 }
 
-// closeSession ends the session of a scale set that is another's, or whose connection isn't the namespace's to use any more. What is on GitHub
-// stays, for consent may come back.
+// closeSession ends the session of a scale set that belongs to another owner, or whose connection may not be used by the
+// namespace any more. The scale set stays on GitHub, because consent may come back.
 func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.RunnerScaleSet, row *catalog.Row) *kube.State {
 	r.stop(ctx, set)
 	return kube.NewState(v1alpha1.ListeningCondition, metav1.ConditionFalse, row.With())
@@ -310,8 +311,8 @@ func (r *Reconciler) lastVerified(set *v1alpha1.RunnerScaleSet) verification {
 	return v
 }
 
-// exist makes sure that the scale set is there. What GitHub has is asked for when
-// the record changed, when the session says that it is gone, and now and then.
+// exist ensures that the scale set exists. It reads its state from GitHub if the record changed, if the session reports
+// that it is gone, and from time to time.
 func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (*scaleset.Set, error) {
 	v := r.lastVerified(set)
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
@@ -336,12 +337,12 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 	return remote, nil
 }
 
-// verify remembers what GitHub has, and whether that is its answer to what was asked for.
+// verify remembers the state on GitHub, and whether it is the answer to an update.
 func (r *Reconciler) verify(set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, asked bool) {
 	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
 }
 
-// groupOf finds the id of the runner group.
+// groupOf returns the ID of the runner group.
 func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (int64, error) {
 	id, err := gh.RunnerGroupID(ctx, set.Spec.RunnerGroup)
 	if github.IsRunnerGroupNotFound(err) {
@@ -350,8 +351,8 @@ func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScale
 	return id, outcome(err)
 }
 
-// findOrCreate looks by id, then by name, then creates. A name that is taken in
-// between is looked up again by the next attempt.
+// findOrCreate looks by ID, then by name, and then creates the scale set. If the name is taken in between, the next attempt
+// finds it.
 func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, group int64) (remote *scaleset.Set, created bool, err error) {
 	if id := set.Status.ID; id != 0 {
 		remote, err = gh.Get(ctx, id)
@@ -367,8 +368,9 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.Runner
 	return remote, true, err
 }
 
-// listening says how the session stands, and what is to be waited for; nil of one that is being opened if the condition is said already. Owner
-// names who holds a session that is another's; of one that is refused, the pool.
+// listening returns the state of the session as a condition, and the outcome if it is not open. The condition is nil for a
+// session that is being opened if isSaid is true, because the condition exists already. owner describes the holder of a
+// foreign session or, for a refused session, is the pool's own name.
 func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now time.Time) (*kube.State, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
@@ -395,10 +397,11 @@ func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now 
 	return opening, kube.Starting(connectionRetry, catalog.SessionOpening.With())
 }
 
-// copied is how long a session in the way is taken for an earlier one: that has surely expired by then.
+// copied is how long a blocking session is considered to be the pool's earlier one, which has certainly expired by then.
 const copied = 2 * scaleset.SessionLife
 
-// refused is why a session can't be opened that is in the way of one of the owner's own, or of a pool of this cluster that is gone.
+// refused returns why a session cannot be opened. It is blocked by a session with the owner's own name, or of a deleted
+// pool of this cluster.
 func refused(name string, s scaleset.Snapshot, owner string, now time.Time) error {
 	switch {
 	case now.Sub(s.Since) > copied:
@@ -409,7 +412,7 @@ func refused(name string, s scaleset.Snapshot, owner string, now time.Time) erro
 	return kube.Wait(connectionRetry, catalog.SessionUnexpired.With())
 }
 
-// labelsAccepted says whether GitHub kept all labels.
+// labelsAccepted returns whether GitHub kept all labels, as a condition.
 func labelsAccepted(kept, want []string) *kube.State {
 	if sameLabels(kept, want) {
 		return &kube.State{Condition: *conditions.TrueCondition(v1alpha1.LabelsAcceptedCondition, v1alpha1.SucceededReason, "%s", strings.Join(want, ", "))}
@@ -421,7 +424,7 @@ func labelsAccepted(kept, want []string) *kube.State {
 	return kube.NewState(v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, row.With(strings.Join(kept, ", "), strings.Join(want, ", ")))
 }
 
-// ensureSession runs the session, and returns how it stands.
+// ensureSession runs the session, and returns its state.
 func (r *Reconciler) ensureSession(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64) scaleset.Snapshot {
 	key := client.ObjectKeyFromObject(set)
 	r.Sessions.Ensure(key, connectionOf(set), scaleset.Config{
@@ -434,14 +437,14 @@ func (r *Reconciler) ensureSession(set *v1alpha1.RunnerScaleSet, gh *scaleset.Cl
 	return s
 }
 
-// measured is a Recorder that has jobs measured whose events are durable.
+// measured is a Recorder that measures jobs once their events are stored.
 type measured struct {
 	scaleset.Recorder
 	jobs JobMeter
 	pool types.NamespacedName
 }
 
-// RecordJobs records events, and then measures them: what can't be recorded comes again.
+// RecordJobs records events and then measures them. Events that cannot be recorded arrive again.
 func (m measured) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
 	if err := m.Recorder.RecordJobs(ctx, events); err != nil {
 		return err
@@ -452,7 +455,7 @@ func (m measured) RecordJobs(ctx context.Context, events []scaleset.JobEvent) er
 	return nil
 }
 
-// forget forgets a pool that is no more.
+// forget drops the state of a pool that is gone.
 func (r *Reconciler) forget(pool types.NamespacedName) {
 	r.Sessions.forget(pool)
 	if r.Jobs != nil {
@@ -460,9 +463,9 @@ func (r *Reconciler) forget(pool types.NamespacedName) {
 	}
 }
 
-// seals returns the id of a session as the status has it: with a seal, for whoever may write a status could claim to have held any. The first is
-// written, and each is believed. The leaders' key makes a seal that outlives the credentials. Without an election, and in versions that had no
-// such key, the credentials make it.
+// seals returns the sealed IDs of a session for the status. Without a seal, anyone who can write a status could claim to
+// have held any session. The first one is written, and each of them is accepted. The leaders' key makes a seal that
+// survives a change of the credentials. Without an election, and in older versions, the credentials make the seal.
 func (r *Reconciler) seals(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64, session string) []string {
 	text := fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session)
 	sealed := []string{session + "." + gh.Seal(text)}
@@ -472,7 +475,8 @@ func (r *Reconciler) seals(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id
 	return sealed
 }
 
-// unsealed is the id of the session that the pool held last; "" for none, and for one that isn't known to be the pool's.
+// unsealed returns the ID of the session that the pool last held; empty if there is none, or if it is not proved to be the
+// pool's.
 func (r *Reconciler) unsealed(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64) string {
 	session, _, _ := strings.Cut(set.Status.SessionID, ".")
 	if !slices.Contains(r.seals(set, gh, id, session), set.Status.SessionID) {
@@ -481,15 +485,14 @@ func (r *Reconciler) unsealed(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client,
 	return session
 }
 
-// ownerGone reports whether a session owner of this cluster is a pool that is not
-// there any more, as after a restore of all objects under new UIDs.
+// ownerGone reports whether a session owner of this cluster is a pool that no longer exists, as after a restore of all
+// objects with new UIDs.
 func (r *Reconciler) ownerGone(owner string) bool {
 	holder, ours, err := r.holder(owner)
 	return ours && err == nil && holder == nil
 }
 
-// holder finds the pool of this cluster that a session owner is; ours is false of an
-// owner in another cluster.
+// holder returns the pool of this cluster that is a session owner. ours is false for an owner in another cluster.
 func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err error) {
 	uid, ours := strings.CutPrefix(owner, r.Cluster+"/")
 	if !ours {
@@ -503,7 +506,8 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 	return &pools.Items[0], true, nil
 }
 
-// nameHolder names who holds the session of a scale set. If GitHub doesn't say, it may be a pool of this cluster whose record has a session.
+// nameHolder describes the holder of a scale set's session. If GitHub does not name it, it may be a pool of this cluster
+// whose record has a session.
 func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, owner string) string {
 	if owner != "" {
 		return r.nameOwner(owner, set.Namespace)
@@ -514,11 +518,11 @@ func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v
 		}
 		return owner != ""
 	}
-	_, _ = r.anotherHas(ctx, gh, set, remote, holds) // without an answer it's somebody else
+	_, _ = r.anotherHas(ctx, gh, set, remote, holds) // without an answer the holder is unknown
 	return r.nameOwner(owner, set.Namespace)
 }
 
-// nameOwner says who holds a session, in words for a namespace.
+// nameOwner describes the holder of a session for users of a namespace.
 func (r *Reconciler) nameOwner(owner, namespace string) string {
 	switch holder, ours, _ := r.holder(owner); {
 	case holder != nil && holder.Namespace != namespace:
@@ -533,8 +537,8 @@ func (r *Reconciler) nameOwner(owner, namespace string) string {
 	return fmt.Sprintf("another cluster or program, as %q", owner)
 }
 
-// update changes name, group and labels on GitHub where they differ, and returns what GitHub has then. It runs only
-// after listening: who does not hold the session changes nothing.
+// update changes name, group and labels on GitHub if they differ, and returns the new state on GitHub. It runs only after
+// listening, because only the holder of the session may change anything.
 func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set) (*scaleset.Set, error) {
 	want := set.Spec
 	if r.lastVerified(set).asked {
@@ -556,7 +560,7 @@ func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alp
 	return updated, nil
 }
 
-// sameLabels compares labels as GitHub does: whatever their order and case.
+// sameLabels compares labels as GitHub does, ignoring order and case.
 func sameLabels(a, b []string) bool {
 	return slices.Equal(normalLabels(a), normalLabels(b))
 }
@@ -574,8 +578,8 @@ func normalLabels(labels []string) []string {
 	return slices.Compact(lower)
 }
 
-// outcome turns GitHub's answers into outcomes: limits and outages are waited for,
-// refusals stall until somebody changes something.
+// outcome converts GitHub's answers to outcomes. Limits and outages wait, and refusals stall until a user changes
+// something.
 func outcome(err error) error {
 	if after, away := github.ComeBack(err); away {
 		return kube.Wait(max(after, connectionRetry), connections.Unavailable(err))
@@ -586,7 +590,7 @@ func outcome(err error) error {
 	case github.IsForbidden(err):
 		return kube.Stall(catalog.PermissionMissing.With().Wrap(github.Summarize(err)))
 	case err != nil:
-		return errors.New(github.Summary(err)) // without the request's ids: the same message each time
+		return errors.New(github.Summary(err)) // without request IDs, so that the message stays the same
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type bench struct {
 	clock  *clocktesting.FakeClock
 }
 
-// registry finds one client, unless it is gone.
+// registry returns one client, unless it is gone.
 type registry struct {
 	client *scaleset.Client
 	gone   bool
@@ -111,7 +111,7 @@ func (b *bench) reconcile() ctrl.Result {
 	return result
 }
 
-// settle reconciles, each time that the session woke it, until done says so.
+// settle reconciles each time that the session wakes it, until done returns true.
 func (b *bench) settle(done func(*v1alpha1.RunnerScaleSet) bool) *v1alpha1.RunnerScaleSet {
 	b.t.Helper()
 	for {
@@ -141,7 +141,7 @@ func (b *bench) set() *v1alpha1.RunnerScaleSet {
 	return s
 }
 
-// change changes the record as a new generation.
+// change changes the record and its generation.
 func (b *bench) change(do func(*v1alpha1.RunnerScaleSet)) {
 	b.t.Helper()
 	s := b.set()
@@ -164,7 +164,7 @@ func TestAScaleSetIsCreatedAndListenedTo(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves the session open that it opened last, whatever became of those before.
+// A killed process leaves the session open that it opened last, even if earlier ones were replaced.
 func TestTheSessionThatTookAnothersPlaceIsInTheStatus(t *testing.T) {
 	b := newBench(t)
 	former := b.settle(ready).Status
@@ -223,7 +223,7 @@ func TestAMissingGroupStallsAndSaysWhatToDo(t *testing.T) {
 	b.settle(ready)
 }
 
-// A server that takes other labels than were asked for isn't asked at each pass.
+// A server that keeps other labels than requested is not asked in each pass.
 func TestDroppedAndKeptLabelsAreSaid(t *testing.T) {
 	for reason, options := range map[string]githubsim.Options{
 		v1alpha1.LabelsDroppedReason: {SingleLabel: true, Mode: githubsim.Acquire},
@@ -266,7 +266,7 @@ func TestAForgottenScaleSetIsMadeAgain(t *testing.T) {
 	}
 }
 
-// An answer that has nothing in it, or denies what is there, costs the record neither its scale set nor the scale set's id.
+// An answer that is empty, or that denies an existing scale set, costs the record neither its scale set nor the ID.
 func TestNothingFoundKeepsTheScaleSet(t *testing.T) {
 	for name, fault := range map[string]githubsim.Fault{
 		"an empty body":   {Status: http.StatusOK},
@@ -291,7 +291,7 @@ func TestNothingFoundKeepsTheScaleSet(t *testing.T) {
 	}
 }
 
-// A process that has just begun has no session. That GitHub once doesn't know the scale set leaves none behind.
+// A process that has just started has no session. If GitHub once does not know the scale set, it must not be left behind.
 func TestADeletedRecordIsKeptWhileGitHubMayHaveTheSet(t *testing.T) {
 	for name, tc := range map[string]struct{ times, left int }{"it is there after all": {1, 0}, "it never is": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -353,12 +353,12 @@ func TestDeletionWithoutTheConnectionIsGivenUpAfterABound(t *testing.T) {
 	b.settle(gone)
 }
 
-// A token that was revoked doesn't hold the deletion of its pools for ever.
+// A revoked token does not block the deletion of its pools forever.
 func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
 	b := newBench(t)
 	s := b.settle(ready)
 	b.github.RevokeToken("t")
-	b.github.ExpireAdminTokens() // that the connection has from before
+	b.github.ExpireAdminTokens() // the connection has these from before
 	for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
 		b.github.AddFault(githubsim.Fault{Endpoint: e, Status: http.StatusUnauthorized})
 	}
@@ -370,7 +370,7 @@ func TestDeletionWithRefusedCredentialsIsGivenUpAfterABound(t *testing.T) {
 	b.settle(gone)
 }
 
-// What GitHub answers in place of a session is in the status as a number, too, until it is over.
+// The status also has GitHub's answer as a number until the outage is over.
 func TestTheCodeOfAnOutageIsInTheStatus(t *testing.T) {
 	b := newBench(t)
 	b.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500})

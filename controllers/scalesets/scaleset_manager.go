@@ -31,8 +31,8 @@ var orphansTotal = meter.Counter("corral_orphaned_scale_sets_total",
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }
 
-// SetupWithManager watches RunnerScaleSets, the states of their sessions, and the end of
-// runners that a deletion waits for.
+// SetupWithManager watches RunnerScaleSets, the states of their sessions, and the end of runners for which a deletion
+// waits.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err := errors.Join(mgr.Add(r.Sessions), kube.AddIndexes(mgr.GetFieldIndexer(), Indexes())); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// classify says that a scale set waits for its connection.
+// classify assigns a scale set to its connection.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
@@ -64,11 +64,12 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	return set.Spec.ConnectionRef.From(set.Namespace).String(), set.Namespace + "/" + set.Name
 }
 
-// elsewhere finds the scale sets of other namespaces that are on a connection: its owner may have let them use it, or no more.
+// elsewhere returns the scale sets in other namespaces that use a connection. A change of the connection may grant or
+// withdraw its use.
 func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
 	sets := &v1alpha1.RunnerScaleSetList{}
 	if err := r.Client.List(ctx, sets, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // each is looked at again in its time
+		return nil // each one is reconciled again in time
 	}
 	var all []reconcile.Request
 	for i := range sets.Items {
@@ -89,13 +90,13 @@ func scaleSetOf(_ context.Context, obj client.Object) []reconcile.Request {
 
 // Fields of this package's indexes.
 const (
-	// placeField is where on GitHub a connection leads.
+	// placeField is the place on GitHub to which a connection leads.
 	placeField = "place"
-	// remoteField is the connection of a RunnerScaleSet, with the scale set's id or, if that isn't known, its group and name.
+	// remoteField is the connection of a RunnerScaleSet, with the scale set's ID or, if that is unknown, its group and name.
 	remoteField = "remote"
 )
 
-// Indexes returns the indexes of the records that may have one scale set. Others aren't visited.
+// Indexes returns the indexes for finding the records that may have a scale set without visiting others.
 func Indexes() []kube.Index {
 	return []kube.Index{
 		{Object: &v1alpha1.GitHubConnection{}, Field: placeField, Values: placeOf},
@@ -103,7 +104,8 @@ func Indexes() []kube.Index {
 	}
 }
 
-// placeOf returns nothing for a connection with a proxy or certificates of a tenant's own: another server may answer as GitHub.
+// placeOf returns nothing for a connection with a proxy or certificates of its own, because another server may answer as
+// GitHub.
 func placeOf(obj client.Object) []string {
 	c, ok := obj.(*v1alpha1.GitHubConnection)
 	if !ok || c.Spec.Proxy != nil || c.Spec.CA != nil {

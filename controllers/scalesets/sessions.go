@@ -17,18 +17,18 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Sessions runs one message session for each pool, in this process. A session is
-// kept under the pool's key, which is also its RunnerScaleSet's.
+// Sessions runs one message session per pool, in this process. The key of a session is the pool's, which is also its
+// RunnerScaleSet's.
 //
-// It is a manager.Runnable: when the manager stops, every session is closed on
-// GitHub, or the next leader would wait a minute and a half for each. Lost with the process: which scale sets
-// pools hold, until their sessions open again.
+// Sessions is a manager.Runnable. When the manager stops, it closes every session on GitHub, because the next leader would
+// otherwise wait a minute and a half for each of them. Which scale sets pools hold is lost with the process, until their
+// sessions open again.
 type Sessions struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	lease  Lease
 
-	// Events wakes pools with every message from GitHub.
+	// Events wakes pools on every message from GitHub.
 	Events kube.EventSource
 	// States wakes scale sets when the state of a session changes.
 	States kube.EventSource
@@ -39,7 +39,8 @@ type Sessions struct {
 	begun   map[types.NamespacedName]bool // pools that had a session in this process
 }
 
-// holding is a scale set that GitHub gave a pool the session of, or keeps it for. A record's status can be forged; this can't.
+// holding is a scale set whose session GitHub gave a pool, or reserves for it. Unlike a record's status, it cannot be
+// forged.
 type holding struct {
 	connection types.NamespacedName
 	owner      string
@@ -51,29 +52,29 @@ type session struct {
 	listener *scaleset.Listener
 	client   *scaleset.Client
 	state    scaleset.State
-	id       string // of the session that is open
-	earlier  string // id of the session that it began with
+	id       string // ID of the open session
+	earlier  string // ID of the session with which it began
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-// Lease says whether this process leads.
+// Lease reports whether this process leads.
 type Lease interface {
-	// Held reports whether it still does, for sure.
+	// Held reports whether this process certainly still leads.
 	Held() bool
-	// Former is when the leader before it was last alive; the zero time if there was none.
+	// Former returns when the previous leader was last alive; the zero time if there was none.
 	Former() time.Time
-	// Key is a secret that this process has in common with all leaders, and with nobody else; "" without an election.
+	// Key returns a secret that only the leaders share; empty without an election.
 	Key() string
 }
 
-// NewSessions returns a Sessions with no session.
+// NewSessions returns a Sessions without sessions.
 func NewSessions(lease Lease) *Sessions {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Sessions{ctx: ctx, cancel: cancel, lease: lease, running: map[types.NamespacedName]*session{}, held: map[types.NamespacedName]holding{}, begun: map[types.NamespacedName]bool{}}
 }
 
-// Start waits for the manager to stop, then closes all sessions.
+// Start waits for the manager to stop, and then closes all sessions.
 func (s *Sessions) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.cancel()
@@ -89,11 +90,11 @@ func (s *Sessions) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is true: only the leader listens.
+// NeedLeaderElection returns true, because only the leader listens.
 func (*Sessions) NeedLeaderElection() bool { return true }
 
-// Ensure runs a session for the pool by a connection; one of another scale set or of a replaced
-// client is ended first. Earlier is the id of the session that the pool held last, as its record has it.
+// Ensure runs a session for the pool through a connection. It first ends a session of another scale set or of a replaced
+// client. earlier is the ID of the session that the pool last held, according to its record.
 func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Config, earlier string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Confi
 			return
 		}
 		if x.setID == c.SetID {
-			id := cmp.Or(x.listener.Brief().Session, x.earlier) // which it may not have resumed yet
+			id := cmp.Or(x.listener.Brief().Session, x.earlier) // the listener may not have resumed it yet
 			c.Earlier = scaleset.Earlier{ID: id, Until: c.Now().Add(scaleset.SessionLife)}
 		}
 		x.cancel()
@@ -138,8 +139,8 @@ func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
 	}
 }
 
-// Holds reports whether the session of a pool with a UID was, since this process began, its own for a scale set on a connection. It still
-// is unless GitHub named another owner.
+// Holds reports whether a pool with the UID has held the session of the scale set on the connection since this process
+// began. It then still does, unless GitHub named another owner.
 func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,7 @@ func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, s
 	return setID != 0 && h.connection == connection && h.setID == setID && strings.HasSuffix(h.owner, "/"+string(uid))
 }
 
-// HoldsAny reports whether a pool got a session since this process began, and didn't lose it to another.
+// HoldsAny reports whether a pool has got a session since this process began and has not lost it to another owner.
 func (s *Sessions) HoldsAny(pool types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *Sessions) lose(key types.NamespacedName) {
 	delete(s.held, key)
 }
 
-// forget forgets a pool that is no more.
+// forget drops the state of a pool that is gone.
 func (s *Sessions) forget(key types.NamespacedName) {
 	s.lose(key)
 	s.mu.Lock()
@@ -170,7 +171,7 @@ func (s *Sessions) forget(key types.NamespacedName) {
 	delete(s.begun, key)
 }
 
-// Snapshot returns what a pool's session knows; false when there is none.
+// Snapshot returns the state of a pool's session; false if there is none.
 func (s *Sessions) Snapshot(key types.NamespacedName) (scaleset.Snapshot, bool) {
 	if l := s.listener(key); l != nil {
 		return l.Snapshot(), true
@@ -178,7 +179,7 @@ func (s *Sessions) Snapshot(key types.NamespacedName) (scaleset.Snapshot, bool) 
 	return scaleset.Snapshot{}, false
 }
 
-// Announce sets the capacity a pool accepts, as a total number of jobs.
+// Announce sets the capacity of a pool, as a total number of jobs.
 func (s *Sessions) Announce(key types.NamespacedName, capacity int) {
 	if l := s.listener(key); l != nil {
 		l.Announce(capacity)
@@ -192,7 +193,7 @@ func (s *Sessions) Refresh(key types.NamespacedName) {
 	}
 }
 
-// Retain forgets the jobs of runners that keep says are gone.
+// Retain forgets the jobs of runners that are gone according to keep.
 func (s *Sessions) Retain(key types.NamespacedName, keep func(runner string) bool) {
 	if l := s.listener(key); l != nil {
 		l.Retain(keep)
@@ -216,14 +217,14 @@ func (s *Sessions) wake(key types.NamespacedName) {
 		return
 	}
 	now := x.listener.Brief()
-	switch { // before anybody is woken by it
+	switch { // before the pool and the scale set are woken
 	case now.State == scaleset.Listening, now.State == scaleset.Refused && now.Owner == x.owner:
 		s.held[key] = x.holding
 	case now.State == scaleset.Refused, now.State == scaleset.OwnedElsewhere:
 		delete(s.held, key)
 	}
 	s.Events.Wake(key)
-	another := now.State == scaleset.Listening && now.Session != x.id // which the next process is to go on with
+	another := now.State == scaleset.Listening && now.Session != x.id // the next process will resume this session
 	if now.State != x.state || another {
 		x.state, x.id = now.State, now.Session
 		s.States.Wake(key)

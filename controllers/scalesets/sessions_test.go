@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// woken notes whose sessions change, each once.
+// woken records the keys of changed sessions, each once.
 type woken struct {
 	kube.Queue
 	keys []string
@@ -32,7 +32,7 @@ func (w *woken) Add(r reconcile.Request) {
 	}
 }
 
-// refusing answers that nothing is there, a request for each that comes through the gate.
+// refusing answers 404 to each request that passes the gate.
 type refusing struct{ gate chan struct{} }
 
 func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -55,7 +55,7 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 			s.Ensure(key, key, scaleset.Config{Client: gh, SetID: int64(i + 1), Owner: name}, "")
 			synctest.Wait()
 		}
-		for range 100 { // one request after the other: each is acted on before the next
+		for range 100 { // one request after the other, each handled before the next
 			select {
 			case gate <- struct{}{}:
 			default:
@@ -69,7 +69,8 @@ func TestOneNamespacesManySessionsGetNoMoreTurnsThanAnothersOne(t *testing.T) {
 	})
 }
 
-// leads is the lease of a process that leads since the leader before it was last alive, unless it is lost, with the key of all leaders.
+// leads is the lease of a leading process, unless it is lost. former is when the previous leader was last alive, and key
+// the key of all leaders.
 type leads struct {
 	former time.Time
 	key    string

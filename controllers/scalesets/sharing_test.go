@@ -23,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// sharing is a bench with a connection that all namespaces may use.
+// sharing returns a bench with a connection that all namespaces may use.
 func sharing(t *testing.T, options ...githubsim.Options) *bench {
 	b := newBenchOn(t, append(options, githubsim.Options{})[0])
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
@@ -34,7 +34,7 @@ func sharing(t *testing.T, options ...githubsim.Options) *bench {
 	return b
 }
 
-// tenant adds a pool's record in a namespace, so old, with the one name for its scale set.
+// tenant adds a pool's record of an age in a namespace. All use the same name for their scale set.
 func (b *bench) tenant(namespace string, age time.Duration) types.NamespacedName {
 	b.t.Helper()
 	return b.tenantOn(v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}, namespace, age)
@@ -57,7 +57,8 @@ func (b *bench) tenantOn(connection v1alpha1.ConnectionReference, namespace stri
 	return types.NamespacedName{Namespace: namespace, Name: "linux"}
 }
 
-// until reconciles one record, each time that its session woke it, until its Ready has a reason; "" for until it is gone.
+// until reconciles one record each time that its session wakes it, until Ready has the reason; empty to wait until it is
+// gone.
 func (b *bench) until(key types.NamespacedName, reason string) {
 	b.t.Helper()
 	for {
@@ -67,7 +68,7 @@ func (b *bench) until(key types.NamespacedName, reason string) {
 		if err := b.Client.Get(b.t.Context(), key, s); err != nil && reason == "" {
 			return
 		}
-		session, isThere := b.Sessions.Snapshot(key) // while it is being opened, what was said before holds
+		session, isThere := b.Sessions.Snapshot(key) // while it is being opened, the earlier message stays
 		isOpening := isThere && session.Err == nil && session.State != scaleset.Listening && session.State != scaleset.Refused && session.State != scaleset.OwnedElsewhere
 		if reason != "" && !isOpening && conditions.GetReason(s, v1alpha1.ReadyCondition) == reason {
 			return
@@ -105,7 +106,7 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 	older, younger := b.tenant("older", time.Hour), b.tenant("younger", 0)
 	b.until(younger, v1alpha1.SucceededReason)
 	b.until(older, v1alpha1.OwnedElsewhereReason)
-	for range 3 { // each time what GitHub has is looked at again
+	for range 3 { // each time, the state on GitHub is read again
 		b.clock.Step(verifyInterval)
 		b.until(older, v1alpha1.OwnedElsewhereReason)
 		b.until(younger, v1alpha1.SucceededReason)
@@ -125,7 +126,7 @@ func TestOfTwoNamespacesOneKeepsTheScaleSet(t *testing.T) {
 	b.until(younger, v1alpha1.OwnedElsewhereReason)
 }
 
-// loseStatus is a restore that leaves out the status.
+// loseStatus simulates a restore without the status.
 func (b *bench) loseStatus(key types.NamespacedName) {
 	b.t.Helper()
 	s := &v1alpha1.RunnerScaleSet{}
@@ -134,8 +135,8 @@ func (b *bench) loseStatus(key types.NamespacedName) {
 	must(b.t, b.Client.Status().Update(b.t.Context(), s))
 }
 
-// Whoever has credentials of the organization could make a connection of its own, and have another namespace's scale set by its name while the
-// session is closed.
+// A tenant with credentials of the organization could create its own connection and take over another namespace's scale set
+// by its name while the session is closed.
 func TestAConnectionOfOnesOwnTakesNoOthersScaleSet(t *testing.T) {
 	for name, lost := range map[string]bool{"a restart": false, "a restore without status": true} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +147,7 @@ func TestAConnectionOfOnesOwnTakesNoOthersScaleSet(t *testing.T) {
 			victim := b.tenant("victim", time.Hour)
 			b.until(victim, v1alpha1.SucceededReason)
 			age := 2 * time.Hour
-			if lost { // only the age shows whose it is
+			if lost { // only the age shows the owner
 				age = 0
 			}
 			thief := b.tenantOn(v1alpha1.ConnectionReference{Name: "own"}, "thief", age)
@@ -168,7 +169,7 @@ func TestAConnectionOfOnesOwnTakesNoOthersScaleSet(t *testing.T) {
 	}
 }
 
-// What a namespace had, it has again under another record: after a restore, or when a pool is made anew.
+// A namespace gets its scale set back with another record, after a restore or when a pool is created again.
 func TestANamespaceAdoptsItsOwnScaleSet(t *testing.T) {
 	b := sharing(t)
 	key := b.tenant("team", time.Hour)
@@ -187,7 +188,7 @@ func TestANamespaceAdoptsItsOwnScaleSet(t *testing.T) {
 	}
 }
 
-// A connection that leads elsewhere is in nobody's way, although the ids are the same there.
+// A connection to another place does not interfere, although the IDs are the same there.
 func TestScaleSetsOfOtherPlacesAreNotCompared(t *testing.T) {
 	b := sharing(t)
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
@@ -205,7 +206,7 @@ func TestScaleSetsOfOtherPlacesAreNotCompared(t *testing.T) {
 	b.until(key, v1alpha1.SucceededReason)
 }
 
-// The id in a record's status can be forged; the name on GitHub can't, nor whom GitHub gives the session.
+// The ID in a record's status can be forged, unlike the name on GitHub and the session that GitHub grants.
 func TestAForgedIDHoldsNothing(t *testing.T) {
 	b := sharing(t)
 	thief, victim := b.tenant("thief", time.Hour), b.tenant("victim", 0)
@@ -249,7 +250,7 @@ func TestAForgedIDHoldsNothing(t *testing.T) {
 	b.until(victim, v1alpha1.SucceededReason)
 }
 
-// Who may write a status could claim to have held any session, and GitHub doesn't say whose it is.
+// Anyone who can write a status could claim to have held any session, and GitHub does not name the owner.
 func TestAForgedSessionIsNobodys(t *testing.T) {
 	b := sharing(t)
 	thief := b.tenant("thief", 0)
@@ -273,7 +274,7 @@ func TestAForgedSessionIsNobodys(t *testing.T) {
 	}
 }
 
-// A session of a pool that is no more is waited for, as after a restore; meanwhile anybody could say that it was his.
+// The session of a deleted pool is waited for, as after a restore. Meanwhile any pool could claim it.
 func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
 	b := sharing(t, githubsim.Options{SessionOwners: true})
 	heir := b.tenant("heir", 0)
@@ -289,7 +290,7 @@ func TestTheSessionOfAPoolThatIsGoneIsNobodys(t *testing.T) {
 	}
 }
 
-// clientsByKey finds clients by the key of a connection.
+// clientsByKey returns clients by the key of a connection.
 type clientsByKey map[string]*scaleset.Client
 
 func (c clientsByKey) Get(key string) (*scaleset.Client, bool) {
@@ -297,8 +298,8 @@ func (c clientsByKey) Get(key string) (*scaleset.Client, bool) {
 	return client, ok
 }
 
-// A tenant's connection has the URL of another tenant's organization, and a proxy that leads to the tenant's own server. That server gives out the
-// same ids and sessions as GitHub. After a restart, the other tenant keeps its scale set.
+// A tenant's connection has the URL of another tenant's organization, and a proxy that leads to the tenant's own server.
+// That server returns the same IDs and sessions as GitHub. After a restart, the other tenant keeps its scale set.
 func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 	b := sharing(t)
 	b.Sessions.lease = leads{former: b.clock.Now(), key: "the leaders'"}
@@ -317,7 +318,7 @@ func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 	t.Cleanup(network.CloseIdleConnections)
 	proxy := promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
-		r.URL.Host, r.Host = to.Host, r.URL.Host // its answers name the host that was asked for
+		r.URL.Host, r.Host = to.Host, r.URL.Host // its answers contain the requested host
 		return network.RoundTrip(r)
 	})
 	own, err := scaleset.NewClient(github.Credentials{ConfigURL: b.github.ConfigURL("acme"), Token: "nothing"}, github.Options{Transport: proxy})

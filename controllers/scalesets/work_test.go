@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Whatever the number of another tenant's pools, on whatever connections and with whatever ids and names, a pass after a restart and a change of a
-// connection visit the same objects.
+// Whatever the number of another tenant's pools, and whatever their connections, IDs and names, a pass after a restart and
+// a change of a connection visit the same objects.
 func TestAPassVisitsTheSameHoweverManyPoolsOthersHave(t *testing.T) {
 	const n = 40
 	b := sharing(t)

@@ -21,15 +21,15 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// Kinds that are written for pools whose jobs run as pods: rights in the namespace, which a source gives only as a service account, that
-// has them. The controller has none to give.
+// Kinds that are created for pools whose jobs run as pods. They grant rights in the namespace, so a source only applies
+// them as a service account that has these rights. The controller itself has none to grant.
 const (
 	accountKind = "ServiceAccount"
 	roleKind    = "Role"
 	bindingKind = "RoleBinding"
 )
 
-// needing is who may still need an object of a kind that left a source.
+// needing describes what may still need an object of a kind that left a source.
 func needing(kind string) string {
 	if kind == connectionKind {
 		return "its scale sets and runners"
@@ -37,7 +37,7 @@ func needing(kind string) string {
 	return "the runners whose hooks need it"
 }
 
-// poolNeeding is the pool that may not be applied without an object: one whose hooks it gives rights.
+// poolNeeding returns the pools that may not be applied without an object, which are the pools whose hooks get its rights.
 func poolNeeding(o compile.Object) []string {
 	if !idOf(o).givesRights() {
 		return nil
@@ -45,17 +45,19 @@ func poolNeeding(o compile.Object) []string {
 	return []string{o.Manifest.GetLabels()[v1alpha1.PoolLabel]}
 }
 
-// areRightsNeeded reports whether hooks of a runner act with the rights that an object gives: they bear the name of the account.
+// areRightsNeeded reports whether the hooks of a runner use the rights that an object grants. Those objects have the name
+// of the account.
 func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
 	runners := &v1alpha1.RunnerList{}
 	if err := p.Client.List(ctx, runners, client.InNamespace(p.source.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking who needs %s: %w", i, err)
+		return false, fmt.Errorf("checking whether %s is still needed: %w", i, err)
 	}
 	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name && !r.IsReleased() }), nil
 }
 
-// rememberRights keeps, of a source whose objects go with it, what gives rights and as whom it was applied. The controller may neither
-// list such objects nor delete them, so that a restart between the source's end and that of its runners leaves them behind.
+// rememberRights keeps the rights-granting objects of a source whose objects are deleted with it, and the account that
+// applied them. The controller may neither list nor delete such objects itself, so a restart between the end of the source
+// and the end of its runners leaves them behind.
 func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
 	key := client.ObjectKeyFromObject(source)
 	rights := sets.New[id]()
@@ -75,8 +77,9 @@ func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
 	r.withRights.Store(key, kept)
 }
 
-// clearRights deletes what gave rights for a source that is gone, where its deletionPolicy was Delete, once no runner needs it. What its
-// account may not delete is told, and forgotten: its own rights may have gone with the source.
+// clearRights deletes the rights-granting objects of a source that is gone, if its deletionPolicy was Delete, once no
+// runner needs them. If the account may not delete an object, an event reports that and the object is forgotten: the
+// account's own rights may be gone with the source.
 func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (result ctrl.Result, err error) {
 	known, ok := r.withRights.Load(gone)
 	if !ok {
@@ -88,7 +91,7 @@ func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (re
 	}
 	left := readInventory(p.source)
 	var deleted []id
-	defer func() { p.tellCleared(deleted) }()
+	defer func() { p.reportCleared(deleted) }()
 	for i := range left.Clone() {
 		if needed, err := p.areRightsNeeded(ctx, i); err != nil {
 			return result, err
@@ -112,17 +115,17 @@ func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (re
 	return result, nil
 }
 
-// leftEvent is the reason of an event about objects that a source can't delete any more.
+// leftEvent is the event reason for objects that a source can no longer delete.
 const leftEvent = "RightsLeft"
 
 var rightsGroups = map[string]schema.GroupVersion{
 	accountKind: corev1.SchemeGroupVersion, roleKind: rbacv1.SchemeGroupVersion, bindingKind: rbacv1.SchemeGroupVersion,
 }
 
-// givesRights reports whether an object is of these kinds.
+// givesRights reports whether an object grants rights.
 func (i id) givesRights() bool { return rightsGroups[i.kind].Version != "" }
 
-// groupVersion is that of a kind that a source may apply.
+// groupVersion returns the group and version of a kind that a source may apply.
 func groupVersion(kind string) schema.GroupVersion {
 	if known, ok := rightsGroups[kind]; ok {
 		return known
@@ -130,7 +133,7 @@ func groupVersion(kind string) schema.GroupVersion {
 	return v1alpha1.GroupVersion
 }
 
-// reader is who looks at an object: the controller may not see what gives rights.
+// reader returns the client that reads objects of a kind. The controller may not read objects that grant rights.
 func (p *pass) reader(kind string) client.Reader {
 	if (id{kind: kind}).givesRights() {
 		return p.actor
@@ -138,7 +141,7 @@ func (p *pass) reader(kind string) client.Reader {
 	return p.Live
 }
 
-// lookAtRights adds what stands of some objects that give rights. Without an account nobody may look.
+// lookAtRights adds the existing rights-granting objects among ids. Without a service account, they cannot be read.
 func (p *pass) lookAtRights(ctx context.Context, now *existing, ids sets.Set[id]) error {
 	now.byAccount = p.actor.account.Name != ""
 	if !now.byAccount {
@@ -161,7 +164,7 @@ func (p *pass) lookAtRights(ctx context.Context, now *existing, ids sets.Set[id]
 	return nil
 }
 
-// declaredIDs are what a revision declares, and what the source applied before.
+// declaredIDs returns the objects that a revision declares, and those that the source applied before.
 func (p *pass) declaredIDs(b built) sets.Set[id] {
 	ids := readInventory(p.source)
 	for _, o := range b.result.Objects {
@@ -170,8 +173,9 @@ func (p *pass) declaredIDs(b built) sets.Set[id] {
 	return ids
 }
 
-// tellRightsLeft says what stays of a source that has an account no more: nobody who works for it may delete it.
-func (p *pass) tellRightsLeft(rev revision) {
+// reportRightsLeft reports the rights-granting objects of a source that no longer has a service account, because they can no
+// longer be deleted.
+func (p *pass) reportRightsLeft(rev revision) {
 	if p.actor.account.Name != "" {
 		return
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// A source that names no account any more can't delete what it applied as one, and says so.
+// A source that no longer names a service account cannot delete what it applied as one, and reports that.
 func TestWhatGaveRightsIsToldWhereNobodyMayDeleteIt(t *testing.T) {
 	role, pool := id{roleKind, "a-hooks"}, id{poolKind, "a"}
 	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "us"}}
@@ -35,7 +35,7 @@ func TestWhatGaveRightsIsToldWhereNobodyMayDeleteIt(t *testing.T) {
 			Reconciler: &Reconciler{Reporter: kube.Reporter{Events: recorder}}, source: source,
 			actor: actor{account: types.NamespacedName{Namespace: "ci", Name: tc.account}},
 		}
-		p.tellRightsLeft(revision{})
+		p.reportRightsLeft(revision{})
 		if len(recorder.Events) != tc.events {
 			t.Errorf("%s: %d events", name, len(recorder.Events))
 		}
@@ -64,7 +64,8 @@ func TestInventoryHasTheGroupsOfItsKinds(t *testing.T) {
 	}
 }
 
-// asDeployer is a world whose source acts as an account, which may do all, and has applied the pools a and b, of which a has hooks.
+// asDeployer returns a world whose source acts as an account with all rights, and has applied the pools a and b. Pool a
+// has hooks.
 func asDeployer(t *testing.T, policy v1alpha1.DeletionPolicy, objects ...client.Object) *world {
 	t.Helper()
 	w := newWorld(t, append(objects, us(func(s *v1alpha1.PoolSource) {
@@ -82,14 +83,14 @@ func asDeployer(t *testing.T, policy v1alpha1.DeletionPolicy, objects ...client.
 	return w
 }
 
-// withHooks is a runner whose hooks act as an account.
+// withHooks returns a runner whose hooks act as an account.
 func withHooks(account string) *v1alpha1.Runner {
 	r := &v1alpha1.Runner{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a-1"}}
 	r.Spec.HooksAccount = account
 	return r
 }
 
-// rights are the kinds of objects that give rights to a's hooks; those that the source owns are marked.
+// rights lists the kinds of existing objects that grant rights to a's hooks, and marks those that the source owns.
 func (w *world) rights() []string {
 	w.t.Helper()
 	var got []string
@@ -160,7 +161,7 @@ func TestRightsOutliveTheirSourceWhileTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// Who may delete what gives rights may have lost that right with the source.
+// An account that may delete rights-granting objects may have lost that right with the source.
 func TestWhatStaysOfASourceThatIsGoneIsTold(t *testing.T) {
 	w := asDeployer(t, v1alpha1.DeletionDelete)
 	w.newEvents()

@@ -35,14 +35,14 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// inProcess compiles what these tests wrote themselves.
+// inProcess compiles trusted files in the test process.
 type inProcess struct{}
 
 func (inProcess) Compile(_ context.Context, files fs.FS, options compile.Options) (compile.Result, error) {
 	return compile.Compile(files, options), nil
 }
 
-// site is a namespace of a real API server, and a Git repository to fill it from.
+// site is a namespace of a real API server, and a Git repository as its source.
 type site struct {
 	t          *testing.T
 	cluster    *localcluster.Cluster
@@ -53,8 +53,8 @@ type site struct {
 	reconciler *Reconciler
 }
 
-// TestOnAnAPIServer tells the stories whose end only a real API server knows: what server-side
-// apply, its field owners and the definitions' validation make of them.
+// TestOnAnAPIServer runs the stories whose result only a real API server determines, through server-side apply, field
+// owners and CRD validation.
 func TestOnAnAPIServer(t *testing.T) {
 	definitions, err := filepath.Glob("../../charts/corral/files/crds/*.yaml")
 	if err != nil || len(definitions) == 0 {
@@ -121,7 +121,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// poolsIn declares pools, NAME:MAX each, on a connection of the same file.
+// poolsIn returns definitions of pools, NAME:MAX each, with a connection in the same file.
 func poolsIn(pools ...string) string {
 	text := &strings.Builder{}
 	text.WriteString("package ci\n\nconnection: {apiVersion: \"corral.dev/v1alpha1\", kind: \"GitHubConnection\", metadata: name: \"main\",\n" +
@@ -135,7 +135,7 @@ func poolsIn(pools ...string) string {
 	return text.String()
 }
 
-// commit makes a revision with one file of definitions and returns its name.
+// commit commits one file of definitions and returns the revision's name.
 func (s *site) commit(definitions string) string {
 	s.t.Helper()
 	s.must(os.WriteFile(filepath.Join(s.dir, "pools.cue"), []byte(definitions), 0o600))
@@ -193,7 +193,7 @@ func (s *site) poolNames() []string {
 	return names
 }
 
-// sync reconciles a source once and returns its Ready condition, with its first line.
+// sync reconciles a source once and returns its Ready condition with the first line of its message.
 func (s *site) sync(name string) string {
 	s.t.Helper()
 	_, err := s.reconciler.Reconcile(s.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.namespace, Name: name}})
@@ -221,7 +221,7 @@ func storyOfACommit(s *site) {
 	first := s.commit(poolsIn("linux:3"))
 	s.create("us")
 	s.expectSync("us", "Succeeded: Applied revision "+first+": 1 pool, 1 connection")
-	s.sync("us") // stores the default of the pool's status, where no controller of pools did
+	s.sync("us") // stores the default of the pool's status, because no pool controller did
 	before, sourceBefore := s.pool("linux"), s.source("us")
 
 	s.expectSync("us", "Succeeded: Applied revision "+first+": 1 pool, 1 connection")
@@ -275,7 +275,7 @@ func storyOfABadCommit(s *site) {
 	}
 }
 
-// The API server has the last word on an object that compiles.
+// The API server makes the final decision about an object that compiles.
 func storyOfAnInvalidObject(s *site) {
 	s.create("us")
 	s.commit(poolsIn("good:1", "bad:2"))
@@ -289,7 +289,7 @@ func storyOfAnInvalidObject(s *site) {
 	}
 }
 
-// badly compiles the pool bad to what the API server refuses.
+// badly compiles the pool bad to an object that the API server refuses.
 type badly struct{ inProcess }
 
 func (b badly) Compile(ctx context.Context, files fs.FS, options compile.Options) (compile.Result, error) {
@@ -332,7 +332,7 @@ func storyOfTheDeletionPolicy(s *site) {
 	s.commit(poolsIn("linux:3"))
 	s.create("us")
 	s.sync("us")
-	s.sync("us") // stores the default of the pool's status, where no controller of pools did
+	s.sync("us") // stores the default of the pool's status, because no pool controller did
 	for _, policy := range []v1alpha1.DeletionPolicy{"", v1alpha1.DeletionDelete, v1alpha1.DeletionOrphan} {
 		s.change("us", func(p *v1alpha1.PoolSource) { p.Spec.DeletionPolicy = policy })
 		s.sync("us")
@@ -368,7 +368,7 @@ func storyOfTwoSources(s *site) {
 	}
 }
 
-// storyOfTheManager runs the controller as the program does, with an interval that never passes.
+// storyOfTheManager runs the controller as the program does, with an interval that never ends.
 func storyOfTheManager(s *site) {
 	s.commit(poolsIn("linux:2", "other:1"))
 	isDeleted := func(p *v1alpha1.PoolSource) { p.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
@@ -419,7 +419,7 @@ func storyOfTheManager(s *site) {
 	s.awaitNoConnection()
 }
 
-// awaitNoConnection waits until the connection is deleted whose source is gone.
+// awaitNoConnection waits until the connection of the deleted source is deleted.
 func (s *site) awaitNoConnection() {
 	s.t.Helper()
 	connections := &v1alpha1.GitHubConnectionList{}

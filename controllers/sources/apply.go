@@ -25,22 +25,23 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Reasons of events about objects.
+// Event reasons about objects.
 const (
 	adoptedEvent = "Adopted"
 	prunedEvent  = "Pruned"
 )
 
-// policyWait is how soon policies that are being loaded are looked at again.
+// policyWait is the delay before policies that are being loaded are checked again.
 const policyWait = 200 * time.Millisecond
 
-// stillNeeded is how soon an object that can't go yet is looked at again.
+// stillNeeded is the delay before an object that is still needed is checked again.
 const stillNeeded = 30 * time.Second
 
-// apply applies the objects of a plan, and returns those that were: connections, policies, what gives rights, and once policies are in
-// force, pools. One that can't be applied keeps only the pools from it that need it, but nothing is pruned then.
+// apply applies the objects of a plan in this order: connections, policies, rights-granting objects and, once policies are
+// in force, pools. It returns the applied objects. If an object cannot be applied, only the pools that need it are skipped,
+// but then nothing is pruned.
 func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id, err error) {
-	failed, unruled, withheld := failures{said: slices.Clone(plan.refused), held: plan.contested}, plan.unruled, plan.withheld.Clone()
+	failed, unruled, withheld := failures{texts: slices.Clone(plan.refused), held: plan.contested}, plan.unruled, plan.withheld.Clone()
 	for n, o := range plan.apply {
 		i := idOf(o)
 		if i.kind == poolKind && (n == 0 || idOf(plan.apply[n-1]).kind != poolKind) {
@@ -52,7 +53,7 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 			}
 		}
 		if i.kind == poolKind && withheld.Has(i.name) {
-			failed.said = append(failed.said, at(o, "not applied, for want of the rights of its hooks"))
+			failed.texts = append(failed.texts, at(o, "not applied, for want of the rights of its hooks"))
 			continue
 		}
 		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))
@@ -73,26 +74,26 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 
 // failures are objects that could not be applied.
 type failures struct {
-	said      []string
-	denied    error // the first that rights are missing for
-	transient bool  // some may go well without a change
-	applied   int   // others
-	unruled   bool  // pools were left out for want of policies
-	held      bool  // another source has one of them
+	texts     []string
+	denied    error // the first error due to missing rights
+	transient bool  // some may succeed without a change
+	applied   int   // number of applied objects
+	unruled   bool  // pools were skipped because policies failed
+	held      bool  // another source holds one of them
 }
 
 func (f *failures) add(o compile.Object, err error, isDenied bool) {
-	f.said = append(f.said, at(o, err.Error()))
+	f.texts = append(f.texts, at(o, err.Error()))
 	f.transient = f.transient || !isPermanent(err)
 	if f.denied == nil && isDenied {
 		f.denied = err
 	}
 }
 
-// failed is how applying ended.
+// failed returns the outcome of applying.
 func (p *pass) failed(all failures, revision string) error {
 	switch {
-	case len(all.said) == 0:
+	case len(all.texts) == 0:
 		return nil
 	case all.denied != nil:
 		return kube.Wait(p.rightsRetry(), catalog.RoleNeeded.With(all.problems()), all.others(revision), p.actor.advice(all.denied))
@@ -104,7 +105,7 @@ func (p *pass) failed(all failures, revision string) error {
 	return kube.Stall(catalog.ObjectsRefusedForGood.With(all.problems()), all.others(revision))
 }
 
-// awaitPolicies waits until the revision's policies are in force: no pool of it is seen without them.
+// awaitPolicies waits until the revision's policies are in force, so that its pools never exist without them.
 func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) error {
 	hasPolicies := false
 	for _, i := range applied {
@@ -144,14 +145,14 @@ func (p *pass) applyOne(ctx context.Context, rev revision, o compile.Object, isA
 	return p.bindOne(ctx, metadata)
 }
 
-// desired is what is applied of an object: nothing of its metadata that is not the author's to say.
+// desired returns the object to apply. It omits metadata that the author may not set.
 func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(o.Manifest.GroupVersionKind())
 	object.SetNamespace(p.source.Namespace)
 	object.SetName(o.Manifest.GetName())
 	annotations := o.Manifest.GetAnnotations()
-	delete(annotations, v1alpha1.DeletionPolicyAnnotation) // spec.deletionPolicy says it
+	delete(annotations, v1alpha1.DeletionPolicyAnnotation) // spec.deletionPolicy sets it
 	object.SetAnnotations(annotations)
 	labels := o.Manifest.GetLabels()
 	if labels == nil {
@@ -167,21 +168,21 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	return object
 }
 
-// isPermanent reports whether the API server refused an object for what it is.
+// isPermanent reports whether the API server refused an object because of its content.
 func isPermanent(err error) bool {
 	return kube.IsRefused(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// problems lists what failed.
+// problems lists the failures.
 func (all *failures) problems() string {
-	shown := slices.Clone(all.said[:min(len(all.said), maxMessageDiagnostics)])
-	if rest := len(all.said) - len(shown); rest > 0 {
+	shown := slices.Clone(all.texts[:min(len(all.texts), maxMessageDiagnostics)])
+	if rest := len(all.texts) - len(shown); rest > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(shown, "\n")
 }
 
-// others reports what became of the rest.
+// others reports what happened to the other objects.
 func (all *failures) others(revision string) catalog.Cause {
 	switch {
 	case all.applied == 0:
@@ -192,13 +193,13 @@ func (all *failures) others(revision string) catalog.Cause {
 	return catalog.OthersApplied.With(revision)
 }
 
-// prune deletes what left the source, and returns what it deleted, and what waits for the runners that need it: connections, to
-// deregister them, and what gives rights to their hooks.
+// prune deletes objects that left the source. It returns the deleted objects, and those that wait for runners that need
+// them: connections for deregistration, and the rights of runners' hooks.
 func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waiting []id, err error) {
 	var failures []string
 	var denied error
 	var deleted []id
-	defer func() { p.tellPruned(rev, plan, deleted) }()
+	defer func() { p.reportPruned(rev, plan, deleted) }()
 	for _, i := range plan.remove {
 		needed, err := p.isNeeded(ctx, i)
 		if err != nil {
@@ -229,7 +230,7 @@ func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waitin
 	return gone, waiting, err
 }
 
-// isNeeded reports whether a runner needs an object, pool or no pool.
+// isNeeded reports whether a runner needs an object, whether or not its pool exists.
 func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
 	switch {
 	case i.kind == connectionKind:
@@ -240,7 +241,7 @@ func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
 	return false, nil
 }
 
-// isConnectionNeeded reports whether something is still to be done on GitHub with a connection.
+// isConnectionNeeded reports whether a connection is still needed for clean-up on GitHub.
 func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, conn); err != nil {
@@ -249,29 +250,29 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 	scaleSets, runners := &v1alpha1.RunnerScaleSetList{}, &v1alpha1.RunnerList{}
 	for _, objects := range []client.ObjectList{scaleSets, runners} {
 		if err := p.Client.List(ctx, objects, kube.OnConnection(client.ObjectKeyFromObject(conn)), client.UnsafeDisableDeepCopy); err != nil {
-			return false, fmt.Errorf("looking who needs %s: %w", i, err)
+			return false, fmt.Errorf("checking whether %s is still needed: %w", i, err)
 		}
 	}
-	// What is of a namespace that the connection doesn't allow keeps nobody from anything.
+	// Objects in namespaces that the connection does not allow do not count.
 	return slices.ContainsFunc(scaleSets.Items, func(s v1alpha1.RunnerScaleSet) bool { return conn.Allows(s.Namespace) }) ||
 		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return conn.Allows(r.Namespace) && !r.IsReleased() }), nil
 }
 
-// maxNamed is how many objects an event names that were deleted.
+// maxNamed limits how many deleted objects an event names.
 const maxNamed = 20
 
-// tellPruned names in one event what a revision removed, pools first.
-func (p *pass) tellPruned(rev revision, plan plan, deleted []id) {
+// reportPruned emits one event that names what a revision removed, pools first.
+func (p *pass) reportPruned(rev revision, plan plan, deleted []id) {
 	pools := len(poolsOf(deleted))
-	var what []string
+	var parts []string
 	if pools > 0 {
-		what = append(what, fmt.Sprintf("%d of %s", pools, wording.Count(len(poolsOf(plan.held)), "pool")))
+		parts = append(parts, fmt.Sprintf("%d of %s", pools, wording.Count(len(poolsOf(plan.held)), "pool")))
 	}
 	if others := len(deleted) - pools; others > 0 {
-		what = append(what, wording.Count(others, "other object"))
+		parts = append(parts, wording.Count(others, "other object"))
 	}
-	if len(what) > 0 {
-		p.event(rev, prunedEvent, fmt.Sprintf("Revision %s removed %s: %s", rev.name, strings.Join(what, " and "), named(deleted)))
+	if len(parts) > 0 {
+		p.event(rev, prunedEvent, fmt.Sprintf("Revision %s removed %s: %s", rev.name, strings.Join(parts, " and "), named(deleted)))
 	}
 }
 
@@ -284,7 +285,7 @@ func named(ids []id) string {
 	return wording.List(names, maxNamed)
 }
 
-// delete removes an object that carries the source's label at that very moment, and reports whether there was one.
+// delete deletes an object if it has the source's label at that moment, and reports whether it existed.
 func (p *pass) delete(ctx context.Context, revision string, i id, why string) (wasThere bool, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &metav1.PartialObjectMetadata{}
@@ -304,11 +305,11 @@ func (p *pass) delete(ctx context.Context, revision string, i id, why string) (w
 	return wasThere, err
 }
 
-// sourceGone is why objects are deleted of a source that was.
+// sourceGone is why objects of a deleted source are deleted.
 const sourceGone = "its source was deleted, whose deletionPolicy was Delete"
 
-// tellCleared names in one event what was deleted after its source.
-func (p *pass) tellCleared(deleted []id) {
+// reportCleared emits one event that names what was deleted after its source.
+func (p *pass) reportCleared(deleted []id) {
 	if len(deleted) > 0 {
 		p.event(revision{}, prunedEvent, fmt.Sprintf("Deleted after the source, as deletionPolicy was Delete: %s", named(deleted)))
 	}

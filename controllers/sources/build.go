@@ -27,39 +27,39 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// maxStatusDiagnostics is how many diagnostics the status takes, maxMessageDiagnostics
-// how many of them are in the message of the condition.
+// maxStatusDiagnostics is how many diagnostics the status lists, and maxMessageDiagnostics how many the condition's message
+// lists.
 const (
 	maxStatusDiagnostics  = 20
 	maxMessageDiagnostics = 5
 )
 
-// cacheKey says what a compiled revision was made of. The source and the URL are part of
-// it because a server may claim any commit: no source is given what another's
-// repository compiled to. The schema is not: it changes only with the program.
+// cacheKey identifies the input of a compiled revision. The source and the URL are part of it because a server may claim
+// any commit: no source may get the result of another source's repository. The schema is not part of it, because it only changes
+// with the program.
 type cacheKey struct {
 	source              types.UID
 	url, revision, path string
 	tags                string
-	trust               string // in whose signatures
+	trust               string // digest of the trusted signers
 	digest              string // of an artifact
 }
 
-// revision is what a source's reference stands for.
+// revision is the revision that a source's reference resolved to.
 type revision struct {
-	name     string            // as the status has it; "" while it is not known
-	request  gitsource.Request // if the source is a repository
-	artifact *meta.Artifact    // if it is one of Flux
+	name     string            // as in the status; empty while unknown
+	request  gitsource.Request // for a repository
+	artifact *meta.Artifact    // for a Flux source
 }
 
-// built is what a revision compiled to.
+// built is the result of compiling a revision.
 type built struct {
-	revision  revision // the one that was fetched: a branch may have moved on since it was resolved
+	revision  revision // the revision that was fetched, because a branch may move after it was resolved
 	attempted bool     // the status names it from now on
 	result    compile.Result
 }
 
-// resolve asks which revision is to be applied.
+// resolve returns the revision to apply.
 func (p *pass) resolve(ctx context.Context) (revision, error) {
 	if p.source.Spec.SourceRef != nil {
 		return p.resolveArtifact(ctx)
@@ -88,7 +88,8 @@ func (p *pass) resolveGit(ctx context.Context) (revision, error) {
 	return rev, nil
 }
 
-// dials returns what the controller connects to: the source's own proxy if it has one, which may be what is slow.
+// dials returns the address to which the controller connects. This is the source's own proxy if it has one, because the
+// proxy may be the slow part.
 func (r revision) dials() string {
 	location, err := url.Parse(r.request.URL)
 	switch {
@@ -98,13 +99,13 @@ func (r revision) dials() string {
 		location = r.request.Auth.Proxy
 	}
 	if err != nil {
-		return "" // it isn't asked
+		return "" // no server is called
 	}
 	return dialled(location)
 }
 
-// ask calls a server when it is the source's turn, within spec.timeout. The turn lasts until leave, so that who was told of a new revision
-// needs no other turn to fetch it.
+// ask calls a server when it is the source's turn, within spec.timeout. The turn lasts until leave, so that a source that
+// found a new revision can fetch it in the same turn.
 func (p *pass) ask(ctx context.Context, server string, call func(context.Context) error) (err error) {
 	if p.turn == nil {
 		if p.turn, err = p.hosts.enter(client.ObjectKeyFromObject(p.source), server); err != nil {
@@ -127,8 +128,8 @@ func (p *pass) leave(err error) {
 	}
 }
 
-// build returns what a revision declares, from the cache if it can, or stalls with its diagnostics. On request, a revision that failed
-// is compiled again: it may have failed for want of time.
+// build returns the objects of a revision, from the cache if possible, or stalls with its diagnostics. On request, a failed
+// revision is compiled again, because it may have failed on a time limit.
 func (p *pass) build(ctx context.Context, rev revision) (built, error) {
 	result, known := p.compiled.get(p.source.Namespace, cacheKeyOf(p.source, rev))
 	b := built{revision: rev, attempted: true, result: result}
@@ -156,7 +157,7 @@ func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, e
 	if err != nil {
 		return built{revision: resolved, attempted: resolved.name != last}, p.fetchFailed(ctx, resolved, err)
 	}
-	if rev.name != resolved.name { // what it depends on was compared with the one before
+	if rev.name != resolved.name { // the dependencies were compared with the previous one
 		if err := p.depend(ctx, rev.name); err != nil {
 			return built{revision: rev}, err
 		}
@@ -165,12 +166,12 @@ func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, e
 	return built{revision: rev, attempted: err == nil, result: result}, err
 }
 
-// compile compiles the files of a revision, and remembers the result.
+// compile compiles the files of a revision, and caches the result.
 func (p *pass) compile(ctx context.Context, rev revision, files fs.FS) (compile.Result, error) {
 	timer := prometheus.NewTimer(compileSeconds)
 	result, err := p.Compiler.Compile(worker.InFlow(ctx, p.source.Namespace), files, compile.Options{
 		Path: p.source.Spec.GetPath(), Tags: p.source.Spec.Tags, PolicyName: p.source.Name,
-		// Where there is something to remove, the prune rule says whether a revision without pools is allowed.
+		// If there is something to remove, the prune rule decides whether a revision without pools is allowed.
 		AllowEmpty: p.source.Status.LastAppliedRevision != "",
 	})
 	if ctx.Err() != nil {
@@ -184,7 +185,7 @@ func (p *pass) compile(ctx context.Context, rev revision, files fs.FS) (compile.
 	return result, nil
 }
 
-// fetch reads the revision that was resolved, or a later one, which it returns: the branch may have moved on since.
+// fetch reads the resolved revision, or a later one if the branch has moved. It returns the revision that it read.
 func (p *pass) fetch(ctx context.Context, rev revision) (revision, fs.FS, error) {
 	timer := prometheus.NewTimer(fetchSeconds)
 	read := p.fetchGit
@@ -207,13 +208,13 @@ func (p *pass) fetchGit(ctx context.Context, rev revision) (checkout gitsource.C
 	return checkout, err
 }
 
-// fetchFailed stalls on what only a change to the spec or the repository mends, and waits for what may pass.
+// fetchFailed stalls on errors that only a change to the spec or the repository fixes, and waits for temporary ones.
 func (p *pass) fetchFailed(ctx context.Context, rev revision, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errBusy), errors.Is(err, errLate) && conditions.GetReason(p.source, v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason:
-		return errBusy // what was said last still holds
+		return errBusy // the last outcome stays in force
 	case errors.Is(err, errLate):
 		return kube.Wait(p.jitter(busyRetry), catalog.FetchLate.With(location(p.source)).Wrap(err))
 	case rev.artifact != nil:
@@ -238,7 +239,7 @@ func (p *pass) repositoryRefused(rev revision, err error) error {
 	return kube.Wait(p.retryAfter(), unfetched(p.source, err).With(location(p.source)).Wrap(err))
 }
 
-// unfetched returns what keeps a repository from being fetched for now.
+// unfetched returns the temporary cause that prevents fetching a repository.
 func unfetched(source *v1alpha1.PoolSource, err error) *catalog.Row {
 	switch {
 	case errors.Is(err, gitsource.ErrTimeout):
@@ -251,13 +252,13 @@ func unfetched(source *v1alpha1.PoolSource, err error) *catalog.Row {
 	return catalog.FetchFailed
 }
 
-// invalid is the cause of definitions that do not compile.
+// invalid returns the cause of definitions that do not compile.
 func invalid(diagnostics []v1alpha1.Diagnostic) catalog.Cause {
 	row := catalog.Of(cmp.Or(diagnostics[0].Code, catalog.DefinitionsInvalid.Code))
 	return row.With(wording.Lines(diagnostics, maxMessageDiagnostics, compile.Format))
 }
 
-// location names where the files come from.
+// location describes where the files come from.
 func location(source *v1alpha1.PoolSource) string {
 	if source.Spec.SourceRef != nil {
 		return "the artifact of " + originOf(source).String()
@@ -266,19 +267,19 @@ func location(source *v1alpha1.PoolSource) string {
 }
 
 func cacheKeyOf(source *v1alpha1.PoolSource, rev revision) cacheKey {
-	// Marshalling a map of strings sorts its keys and can't fail.
+	// Marshalling a map of strings sorts its keys and cannot fail.
 	tags, _ := json.Marshal(source.Spec.Tags)
 	key := cacheKey{
 		source: source.UID, url: location(source), revision: rev.name, path: source.Spec.GetPath(), tags: string(tags),
 		trust: rev.request.Verify.Digest(),
 	}
 	if rev.artifact != nil {
-		key.digest = rev.artifact.Digest // one revision may make several, as spec.ignore changes
+		key.digest = rev.artifact.Digest // one revision may have several artifacts, because spec.ignore may change
 	}
 	return key
 }
 
-// inForce is what holds now that a revision is refused.
+// inForce returns which revision stays in force after one is refused.
 func inForce(source *v1alpha1.PoolSource, revision string) catalog.Cause {
 	last := source.Status.LastAppliedRevision
 	switch {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// compileCacheBytes is the size of the cache, in bytes of JSON: in memory, results take some ten times as much.
+	// compileCacheBytes is the size of the cache, in bytes of JSON. In memory, results take about ten times as much.
 	compileCacheBytes = 32 << 20
-	// CacheMemory is what the cache takes in memory at most, in bytes.
+	// CacheMemory is the maximum memory of the cache, in bytes.
 	CacheMemory = 10 * compileCacheBytes
-	// entryOverhead is added to the size of each result, in bytes, so that many small ones are limited, too.
+	// entryOverhead is added to the size of each result, in bytes, so that many small results are limited, too.
 	entryOverhead = 1 << 10
 )
 
-// compileCache keeps what revisions compiled to, so that an unchanged branch costs neither a fetch nor a compilation. When it is full, the
-// namespace that takes the most room loses its least recently used result: no tenant evicts another's.
+// compileCache keeps compiled revisions, so that an unchanged branch costs neither a fetch nor a compilation. When it is
+// full, the namespace that uses the most space loses its least recently used result. So no tenant evicts the results of another.
 type compileCache struct {
 	most int // bytes
 
@@ -34,7 +34,7 @@ type compileCache struct {
 type tenantCache struct {
 	kept  int
 	items map[cacheKey]*list.Element
-	order list.List // of *item, the one used last in front
+	order list.List // of *item, most recently used first
 }
 
 type item struct {
@@ -47,7 +47,7 @@ func newCompileCache(most int) *compileCache {
 	return &compileCache{most: most, tenants: map[string]*tenantCache{}}
 }
 
-// get returns what a revision compiled to, and whether that is known.
+// get returns a compiled revision, and whether it is cached.
 func (c *compileCache) get(namespace string, key cacheKey) (compile.Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *compileCache) get(namespace string, key cacheKey) (compile.Result, bool
 	return k.items[key].Value.(*item).result, true
 }
 
-// add keeps what a revision compiled to, unless it takes a quarter of the room by itself.
+// add caches a compiled revision, unless it alone takes a quarter of the space.
 func (c *compileCache) add(namespace string, key cacheKey, result compile.Result) {
 	size := sizeOf(result)
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *compileCache) drop(k *tenantCache, e *list.Element) {
 	k.kept, c.kept = k.kept-i.size, c.kept-i.size
 }
 
-// largest returns the tenant that takes the most room.
+// largest returns the tenant that uses the most space.
 func (c *compileCache) largest() *tenantCache {
 	var most *tenantCache
 	for _, k := range c.tenants {
@@ -104,7 +104,7 @@ func (c *compileCache) largest() *tenantCache {
 	return most
 }
 
-// sizeOf returns the size of a result as JSON in bytes, or the whole cache's if it can't be encoded.
+// sizeOf returns the size of a result as JSON in bytes, or the whole cache's size if it cannot be encoded.
 func sizeOf(result compile.Result) int {
 	text, err := json.Marshal(result)
 	if err != nil {

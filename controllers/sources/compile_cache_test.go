@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// sized is a result of about so many KiB.
+// sized returns a result of about kib KiB.
 func sized(kib int) compile.Result {
 	return compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: strings.Repeat("x", (kib-1)<<10)}}}
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Keys of the Secret with the credentials of a Git server: the ones Flux uses.
+// Keys of the Secret with the credentials of a Git server, which are the same as in Flux.
 const (
 	bearerTokenKey = "bearerToken"
 	identityKey    = "identity"
 	knownHostsKey  = "known_hosts"
 )
 
-// isSSH reports whether the source's repository is read by ssh.
+// isSSH reports whether the source's repository is read over SSH.
 func isSSH(source *v1alpha1.PoolSource) bool { return strings.HasPrefix(source.Spec.Git.URL, "ssh://") }
 
-// credentials reads what the Git server asks for and is known by. Only spec.git has any.
+// credentials reads the credentials for the Git server, and the keys that identify it. Only spec.git has any.
 func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	git := p.source.Spec.Git
 	proxy, err := p.proxy(ctx)
@@ -61,7 +61,7 @@ func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	}, nil
 }
 
-// proxy returns the one that the source names, with the credentials for it; nil if it names none.
+// proxy returns the source's proxy, with its credentials; nil if it has none.
 func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 	git := p.source.Spec.Git
 	if git.ProxySecretRef == nil {
@@ -84,7 +84,7 @@ func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 	return proxy, nil
 }
 
-// missing says what a Secret with credentials lacks, or nothing.
+// missing describes what a Secret with credentials does not contain; empty if it is complete.
 func missing(data map[string][]byte, overSSH bool) string {
 	if overSSH {
 		for _, key := range []string{identityKey, knownHostsKey} {
@@ -102,7 +102,7 @@ func missing(data map[string][]byte, overSSH bool) string {
 	return fmt.Sprintf("has none of the keys %s and %s, %s, %s", v1alpha1.UsernameKey, v1alpha1.PasswordKey, bearerTokenKey, v1alpha1.CAKey)
 }
 
-// verification returns what must be signed, and by whom; nil where nothing must be.
+// verification returns what must be signed, and by whom; nil if nothing must be signed.
 func (p *pass) verification(ctx context.Context) (*gitsource.Verification, error) {
 	verify := p.source.Spec.Git.Verify
 	if verify == nil {
@@ -124,7 +124,7 @@ func (p *pass) verification(ctx context.Context) (*gitsource.Verification, error
 	}, nil
 }
 
-// secret reads a Secret beside the source.
+// secret reads a Secret in the source's namespace.
 func (p *pass) secret(ctx context.Context, name string) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
 	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.source.Namespace, Name: name}, secret)

@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// dependencyRetry is how soon a dependency is looked at again that isn't ready, unless a watch reports a change before.
+	// dependencyRetry is the delay before an unready dependency is checked again, unless a watch reports a change before.
 	dependencyRetry = 30 * time.Second
-	// maxDependencies is how many sources are followed in search of a circle.
+	// maxDependencies limits how many sources are followed in search of a circle.
 	maxDependencies = 100
 )
 
-// refer refuses references to other namespaces where they are not allowed.
+// refer refuses references to other namespaces if they are not allowed.
 func (p *pass) refer() error {
 	if p.CrossNamespace {
 		return nil
@@ -58,7 +58,7 @@ func (p *pass) sameNamespace(field, namespace string) error {
 	return kube.Stall(catalog.CrossNamespace.With(field, namespace))
 }
 
-// depend waits until what spec.dependsOn names is ready.
+// depend waits until the sources in spec.dependsOn are ready.
 func (p *pass) depend(ctx context.Context, revision string) error {
 	for i, dependency := range p.source.Spec.DependsOn {
 		key := types.NamespacedName{Namespace: namespaceOr(dependency.Namespace, p.source), Name: dependency.Name}
@@ -93,21 +93,21 @@ func (p *pass) dependencyRetry() time.Duration {
 	return min(p.retryAfter(), p.jitter(dependencyRetry))
 }
 
-// unready returns what is missing of a dependency; the zero value if nothing is. It passes by itself if the dependency is on its way.
+// unready returns why a dependency is not ready; the zero value if it is. passes is true if the dependency is progressing.
 func (p *pass) unready(revision string, key types.NamespacedName, on *v1alpha1.PoolSource) (why catalog.Cause, passes bool) {
 	switch {
 	case on.Status.ObservedGeneration != on.Generation:
 		return catalog.DependencyChanged.With(key), true
 	case !conditions.IsReady(on):
-		said := wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition))
-		return catalog.DependencyUnready.With(key).Detailed(said), conditions.IsUnknown(on, v1alpha1.ReadyCondition)
+		message := wording.FirstLine(conditions.GetMessage(on, v1alpha1.ReadyCondition))
+		return catalog.DependencyUnready.With(key).Detailed(message), conditions.IsUnknown(on, v1alpha1.ReadyCondition)
 	case p.isTwin(on) && on.Status.LastAppliedRevision != revision:
 		return catalog.DependencyBehind.With(key, revision), true
 	}
 	return why, false
 }
 
-// isSettled reports whether the revision is applied already: that a dependency goes on is no reason to look unready.
+// isSettled reports whether the revision is already applied. A progressing dependency is then no reason to become unready.
 func (p *pass) isSettled(revision string) bool {
 	return p.source.Status.LastAppliedRevision == revision && p.source.Status.ObservedGeneration == p.source.Generation && conditions.IsReady(p.source)
 }
@@ -121,7 +121,7 @@ func (p *pass) isTwin(on *v1alpha1.PoolSource) bool {
 	return theirs != nil && mine.URL == theirs.URL && equality.Semantic.DeepEqual(mine.GetRef(), theirs.GetRef())
 }
 
-// circle returns the way from the source back to itself over one it depends on, as "a → b → a".
+// circle returns the path from the source through a dependency back to itself, as "a → b → a".
 func (p *pass) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 	type step struct {
 		source *v1alpha1.PoolSource
@@ -140,7 +140,7 @@ func (p *pass) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 			}
 			source := &v1alpha1.PoolSource{}
 			if seen[next] || p.Client.Get(ctx, next, source) != nil {
-				continue // a source that can't be read closes no known circle
+				continue // an unreadable source closes no known circle
 			}
 			seen[next] = true
 			todo = append(todo, step{source, way})
@@ -158,17 +158,17 @@ func indexDependencies(object client.Object) []string {
 	return keys
 }
 
-// dependents lists the sources that depend on one.
+// dependents lists the sources that depend on a source.
 func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources depend on another", "source", client.ObjectKeyFromObject(on))
-		return nil // they look again themselves
+		log.FromContext(ctx).Error(err, "Listing the sources that depend on another", "source", client.ObjectKeyFromObject(on))
+		return nil // they retry by themselves
 	}
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
 }
 
-// dependencyChanged passes what may make a source ready for others: how a look at it ended.
+// dependencyChanged passes changes of a source's outcome, which may make dependents ready.
 var dependencyChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.PoolSource)

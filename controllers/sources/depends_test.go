@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// base is a source of another repository that is ready.
+// base returns a ready source of another repository.
 func base(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	s := us(append([]func(*v1alpha1.PoolSource){func(s *v1alpha1.PoolSource) {
 		s.Name, s.UID, s.Spec.Git.URL = "base", "uid-of-base", "https://example.com/base.git"
@@ -93,7 +93,7 @@ func TestSourcesOfOneArtifactAreTwins(t *testing.T) {
 	w.expectReady("Unknown Progressing Reconciling", "has not applied revision main@sha1:1 yet")
 }
 
-// The branch may move on between the answer which revision it is at and the fetch of it.
+// The branch may move between resolving and fetching its revision.
 func TestALaterRevisionThanTheResolvedOneWaitsForItsTwin(t *testing.T) {
 	twin := base(func(s *v1alpha1.PoolSource) {
 		s.Spec.Git.URL, s.Status.LastAppliedRevision = us().Spec.Git.URL, "main@sha1:1"
@@ -106,7 +106,7 @@ func TestALaterRevisionThanTheResolvedOneWaitsForItsTwin(t *testing.T) {
 	w.expectObjects(map[string]string{})
 }
 
-// A push to what a source depends on neither makes it unready nor is told of it.
+// A push to a dependency neither makes the source unready nor causes an event.
 func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	w := newWorld(t, dependingOn(fluxmeta.NamespacedObjectReference{Name: "base"}), base())
 	w.push("main@sha1:1", pool("a"))

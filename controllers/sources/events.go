@@ -10,12 +10,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// event records an event about a revision of the source, with the metadata that Flux's own controllers give notification-controller.
+// event emits an event about a revision of the source, with the metadata that Flux's own controllers send to
+// notification-controller.
 func (p *pass) event(rev revision, reason, message string) {
 	p.EventAbout(p.source, rev.metadata(), corev1.EventTypeNormal, reason, message)
 }
 
-// metadata names the revision under the keys of Flux, in our group, which notification-controller takes off.
+// metadata returns the revision under Flux's keys, prefixed with Corral's group, which notification-controller removes.
 func (r revision) metadata() map[string]string {
 	if r.name == "" {
 		return nil
@@ -27,7 +28,7 @@ func (r revision) metadata() map[string]string {
 	return metadata
 }
 
-// outcomeMetadata is the metadata of the event about how the revision ended: Flux's providers of commit statuses post it.
+// outcomeMetadata returns the metadata of the event about a revision's outcome. Flux's commit status providers post it.
 func (r revision) outcomeMetadata() map[string]string {
 	metadata := r.metadata()
 	if metadata != nil {

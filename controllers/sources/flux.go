@@ -32,32 +32,32 @@ import (
 
 // +kubebuilder:rbac:groups=source.toolkit.fluxcd.io,resources=gitrepositories;ocirepositories;buckets;externalartifacts,verbs=get;list;watch
 
-// Artifacts reads what source-controller made of a source.
+// Artifacts reads the artifacts of source-controller.
 type Artifacts interface {
-	// Fetch reads an artifact once its digest is verified.
+	// Fetch reads an artifact after verifying its digest.
 	Fetch(context.Context, fluxsource.Artifact) (fs.FS, error)
 }
 
 const (
-	// artifactRetry is how soon an artifact is asked for again that could not be had: source-controller is close by,
-	// and away for as long as its pod takes to restart.
+	// artifactRetry is the delay before an artifact that could not be fetched is requested again. source-controller is in the
+	// same cluster, and only away for as long as its pod takes to restart.
 	artifactRetry = 15 * time.Second
-	// maxRevision bounds an artifact's revision, in bytes: it is written into status and messages.
+	// maxRevision limits an artifact's revision, in bytes, because it is written into status and messages.
 	maxRevision = 512
-	// maxCause bounds what Flux says of a source in our messages, in bytes.
+	// maxCause limits Flux's message about a source in Corral's messages, in bytes.
 	maxCause = 500
-	// originRevisionKey is where an OCI artifact's metadata names the revision it was made of.
+	// originRevisionKey is the metadata key with the revision from which an OCI artifact was built.
 	originRevisionKey = "org.opencontainers.image.revision"
 )
 
-// fluxSource is one of the kinds of source.toolkit.fluxcd.io that make artifacts.
+// fluxSource is one of the kinds of source.toolkit.fluxcd.io that produce artifacts.
 type fluxSource interface {
 	client.Object
 	conditions.Getter
 	GetArtifact() *meta.Artifact
 }
 
-// fluxKinds makes an object of each kind that a source may name.
+// fluxKinds creates an object of each kind that a source may refer to.
 var fluxKinds = map[string]func() fluxSource{
 	v1alpha1.GitRepositoryKind:    func() fluxSource { return &sourcev1.GitRepository{} },
 	v1alpha1.OCIRepositoryKind:    func() fluxSource { return &sourcev1.OCIRepository{} },
@@ -65,28 +65,28 @@ var fluxKinds = map[string]func() fluxSource{
 	v1alpha1.ExternalArtifactKind: func() fluxSource { return &sourcev1.ExternalArtifact{} },
 }
 
-// origin names an object of Flux.
+// origin identifies an object of Flux.
 type origin struct {
 	kind string
 	key  types.NamespacedName
 }
 
-// String names it as people do.
+// String returns its kind, namespace and name.
 func (o origin) String() string { return o.kind + " " + o.key.String() }
 
-// originOf returns what a source names in spec.sourceRef, which must be set.
+// originOf returns the object in a source's spec.sourceRef, which must be set.
 func originOf(source *v1alpha1.PoolSource) origin {
 	ref := source.Spec.SourceRef
 	return origin{ref.Kind, types.NamespacedName{Namespace: namespaceOr(ref.Namespace, source), Name: ref.Name}}
 }
 
-// namespaceOr returns the namespace that a reference names, or else the source's own.
+// namespaceOr returns the namespace of a reference, or the source's own by default.
 func namespaceOr(namespace string, source *v1alpha1.PoolSource) string {
 	return cmp.Or(namespace, source.Namespace)
 }
 
-// resolveArtifact reads which artifact there is now. It is not read from the cache, so that an artifact that is gone
-// from the server is not asked for again and again, and that kinds that are not installed are known at once.
+// resolveArtifact reads the current artifact. It does not use the cache, so that an artifact that is gone from the server
+// is not requested again and again, and so that missing kinds are noticed at once.
 func (p *pass) resolveArtifact(ctx context.Context) (revision, error) {
 	from := originOf(p.source)
 	object, err := p.fluxObject(ctx, from)
@@ -106,7 +106,7 @@ func (p *pass) resolveArtifact(ctx context.Context) (revision, error) {
 	return revision{name: artifact.Revision, artifact: artifact}, nil
 }
 
-// fluxObject reads what spec.sourceRef names, and has its kind watched from now on.
+// fluxObject reads the object in spec.sourceRef, and starts to watch its kind.
 func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) {
 	object := fluxKinds[from.kind]()
 	err := p.Live.Get(ctx, from.key, object)
@@ -128,12 +128,12 @@ func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) 
 	return object, nil
 }
 
-// artifactMissing waits for an artifact. A watch reports it; the time is for controllers that may not watch.
+// artifactMissing waits for an artifact. A watch reports it; the delay is for controllers without the right to watch.
 func (p *pass) artifactMissing(why catalog.Cause) error {
 	return kube.Wait(p.retryAfter(), why)
 }
 
-// causeOf is the cause of a Flux source that has no artifact, with what Flux reports about it.
+// causeOf returns the cause of a Flux source without an artifact, with Flux's message about it.
 func causeOf(from origin, object fluxSource) catalog.Cause {
 	why := catalog.ArtifactMissing.With(from)
 	if ready := conditions.Get(object, meta.ReadyCondition); ready != nil && ready.Message != "" {
@@ -142,7 +142,7 @@ func causeOf(from origin, object fluxSource) catalog.Cause {
 	return why
 }
 
-// fetchArtifact reads the artifact that was resolved.
+// fetchArtifact reads the resolved artifact.
 func (p *pass) fetchArtifact(ctx context.Context, rev revision) (gitsource.Checkout, error) {
 	checkout := gitsource.Checkout{Revision: rev.name}
 	artifact := fluxsource.Artifact{URL: rev.artifact.URL, Digest: rev.artifact.Digest}
@@ -156,10 +156,10 @@ func (p *pass) fetchArtifact(ctx context.Context, rev revision) (gitsource.Check
 	return checkout, err
 }
 
-// errReplaced means that another artifact took the place of the one that was asked for.
+// errReplaced means that another artifact replaced the requested one.
 var errReplaced = fmt.Errorf("%w: it was replaced meanwhile", errBusy)
 
-// isReplaced reports whether there is another artifact by now, or none at all.
+// isReplaced reports whether the source now has another artifact, or none.
 func (p *pass) isReplaced(ctx context.Context, url string) bool {
 	from := originOf(p.source)
 	object := fluxKinds[from.kind]()
@@ -167,7 +167,7 @@ func (p *pass) isReplaced(ctx context.Context, url string) bool {
 	return err == nil && (object.GetArtifact() == nil || object.GetArtifact().URL != url)
 }
 
-// artifactRefused stalls on what only another artifact mends, and waits for what may pass.
+// artifactRefused stalls on errors that only another artifact fixes, and waits for temporary ones.
 func (p *pass) artifactRefused(rev revision, err error) error {
 	switch {
 	case errors.Is(err, fluxsource.ErrTooLarge), errors.Is(err, fluxsource.ErrUnusable):
@@ -180,10 +180,10 @@ func (p *pass) artifactRefused(rev revision, err error) error {
 	return kube.Wait(p.soon(), catalog.FetchFailed.With(location(p.source)).Wrap(err))
 }
 
-// soon is the time to the next attempt at an artifact that should be there.
+// soon returns the delay before the next attempt to fetch an artifact that should exist.
 func (p *pass) soon() time.Duration { return min(p.retryAfter(), p.jitter(artifactRetry)) }
 
-// origin is what an artifact was made of, if it says so and it isn't the revision itself.
+// origin returns the revision from which an artifact was built, if its metadata contains it.
 func (r revision) origin() string {
 	if r.artifact == nil {
 		return ""

@@ -31,9 +31,9 @@ import (
 	"github.com/corral-dev/corral/internal/fluxsource"
 )
 
-// artifactServer holds artifacts by digest.
+// artifactServer serves artifacts by digest.
 type artifactServer struct {
-	revisions map[string]string // what is in an artifact, for the compiler
+	revisions map[string]string // content of each artifact, for the compiler
 	err       error
 	fetches   int
 	before    func() // called when an artifact is fetched
@@ -50,11 +50,11 @@ func (s *artifactServer) Fetch(_ context.Context, artifact fluxsource.Artifact) 
 	return fstest.MapFS{"revision": {Data: []byte(s.revisions[artifact.Digest])}}, nil
 }
 
-// fluxWorld is a world whose source names a GitRepository.
+// fluxWorld is a world whose source refers to a GitRepository.
 type fluxWorld struct {
 	*world
 	artifacts *artifactServer
-	get       error // of objects of Flux
+	get       error // error of reading objects of Flux
 }
 
 func newFluxWorld(t *testing.T, objects ...client.Object) *fluxWorld {
@@ -78,7 +78,7 @@ func ofFlux(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	}}, change...)...)
 }
 
-// artifact is one that holds a revision.
+// artifact returns an artifact of a revision.
 func artifact(revision string) *fluxmeta.Artifact {
 	return &fluxmeta.Artifact{Revision: revision, Digest: "digest of " + revision, URL: "http://source-controller/" + revision}
 }
@@ -90,7 +90,7 @@ func repository(holds *fluxmeta.Artifact, condition ...metav1.Condition) *source
 	}
 }
 
-// stock serves an artifact, and the repository says that it is the latest.
+// stock serves an artifact, and sets it as the latest of the repository.
 func (w *fluxWorld) stock(holds *fluxmeta.Artifact) {
 	w.t.Helper()
 	w.artifacts.revisions[holds.Digest] = holds.Revision
@@ -208,7 +208,7 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 	}
 }
 
-// The revision is whatever the maker of an ExternalArtifact writes, and stands in a command to be copied.
+// The author of an ExternalArtifact chooses the revision freely, and it appears in a command that users copy.
 func TestARevisionIsOneWordOfACommand(t *testing.T) {
 	for revision, word := range map[string]string{
 		"v1.2.0+a@sha256:0123":  "v1.2.0+a@sha256:0123",
@@ -340,7 +340,7 @@ func TestAKindIsWatchedOnceItIsThere(t *testing.T) {
 	installed = true
 	w.look(t.Context())
 	w.look(t.Context())
-	w.want(v1alpha1.BucketKind) // a source that was asked before the watch began
+	w.want(v1alpha1.BucketKind) // a source that was reconciled before the watch began
 	w.look(t.Context())
 	for range 2 {
 		if err := w.watch(v1alpha1.GitRepositoryKind); err != nil {
@@ -371,7 +371,7 @@ func TestAWatchThatCannotBeginIsTriedAgain(t *testing.T) {
 	}
 }
 
-// notified is the metadata of events by their reason.
+// notified has the metadata of events by reason.
 type notified map[string]map[string]string
 
 func (n notified) Notify(_ client.Object, _, reason, _ string, metadata map[string]string) {

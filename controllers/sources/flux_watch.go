@@ -30,26 +30,26 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// fluxProbe is how often is looked whether a kind that a source names is installed by now.
+// fluxProbe is the interval between checks whether a missing kind is installed now.
 const fluxProbe = 10 * time.Second
 
-// fluxWatch watches the kinds of Flux that sources name, each from when it is first needed and there. So nothing of Flux has
-// to be installed, nor to be allowed, where no source names it.
+// fluxWatch watches the kinds of Flux that sources refer to, each once it is needed and installed. So Flux need neither be
+// installed nor permitted if no source refers to it.
 type fluxWatch struct {
-	begin     func(kind string) error // begins to watch a kind; nil where nothing is watched
+	begin     func(kind string) error // starts to watch a kind; nil if nothing is watched
 	installed func(kind string) bool
 	every     time.Duration
 
 	mu      sync.Mutex
 	watched map[string]bool
-	wanted  map[string]bool // that were not there when they were needed
+	wanted  map[string]bool // kinds that were not installed when they were needed
 }
 
 func newFluxWatch() *fluxWatch {
 	return &fluxWatch{every: fluxProbe, watched: map[string]bool{}, wanted: map[string]bool{}}
 }
 
-// watch begins to watch a kind that is there, once.
+// watch starts to watch an installed kind, once.
 func (w *fluxWatch) watch(kind string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *fluxWatch) watch(kind string) error {
 	return nil
 }
 
-// want remembers a kind that is not there, to be watched when it is.
+// want records a kind that is not installed, so that it is watched once it is.
 func (w *fluxWatch) want(kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *fluxWatch) missing() []string {
 	return slices.Sorted(maps.Keys(w.wanted))
 }
 
-// Start looks for the kinds that were not there until the context ends. It is of the leader alone, whose controllers work.
+// Start checks for missing kinds until the context ends. It runs on the leader only, as the controllers do.
 func (w *fluxWatch) Start(ctx context.Context) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
@@ -102,7 +102,7 @@ func (w *fluxWatch) look(ctx context.Context) {
 			log.FromContext(ctx).Error(err, "Watching a kind of Flux", "kind", kind)
 			continue
 		}
-		log.FromContext(ctx).Info("A kind of Flux is installed by now", "kind", kind)
+		log.FromContext(ctx).Info("Watching a kind of Flux that is now installed", "kind", kind)
 	}
 }
 
@@ -112,7 +112,7 @@ const (
 	dependencyIndex = ".spec.dependsOn"
 )
 
-// setupFlux has sources woken by what they name: artifacts of Flux, and other sources.
+// setupFlux wakes sources on changes of the Flux objects that they refer to.
 func (r *Reconciler) setupFlux(mgr ctrl.Manager, c controller.Controller) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, originIndex, indexOrigin); err != nil {
 		return err
@@ -131,7 +131,8 @@ func (r *Reconciler) setupFlux(mgr ctrl.Manager, c controller.Controller) error 
 		woken := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 			return r.fedBy(ctx, origin{kind, client.ObjectKeyFromObject(object)})
 		})
-		// Without Go's types: one object that they can't take would hide all others of its kind.
+		// This watches unstructured objects: a single object that cannot be decoded into Go types would hide all others of its
+		// kind.
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(sourcev1.GroupVersion.WithKind(kind))
 		if err := c.Watch(ctrlsource.Kind[client.Object](mgr.GetCache(), object, woken, artifactChanged)); err != nil {
@@ -150,21 +151,21 @@ func indexOrigin(object client.Object) []string {
 	return []string{originOf(source).String()}
 }
 
-// fedBy lists the sources that name an object of Flux.
+// fedBy lists the sources that refer to an object of Flux.
 func (r *Reconciler) fedBy(ctx context.Context, from origin) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources, client.MatchingFields{originIndex: from.String()}); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources have an artifact", "object", from)
-		return nil // they look again at their interval
+		log.FromContext(ctx).Error(err, "Listing the sources of an artifact", "object", from)
+		return nil // they check again at their interval
 	}
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
 }
 
-// naming lists the sources that name any object of a kind of Flux.
+// naming lists the sources that refer to any object of a Flux kind.
 func (r *Reconciler) naming(ctx context.Context, kind string) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources); err != nil {
-		log.FromContext(ctx).Error(err, "Looking which sources name a kind of Flux", "kind", kind)
+		log.FromContext(ctx).Error(err, "Listing the sources that use a kind of Flux", "kind", kind)
 		return nil
 	}
 	return requestsOf(sources, func(s *v1alpha1.PoolSource) bool { return s.Spec.SourceRef != nil && s.Spec.SourceRef.Kind == kind })
@@ -180,7 +181,8 @@ func requestsOf(sources *v1alpha1.PoolSourceList, wanted func(*v1alpha1.PoolSour
 	return requests
 }
 
-// artifactChanged passes what a source has to know of: another artifact, none any more, and, while there is none, why.
+// artifactChanged passes changes that matter to a source: another artifact, its removal and, while there is none, the
+// reason.
 var artifactChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return true },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -206,7 +208,7 @@ var artifactChanged = predicate.Funcs{
 func statusOf(object client.Object) (fluxSource, error) {
 	raw, ok := object.(*unstructured.Unstructured)
 	if !ok || fluxKinds[raw.GetKind()] == nil {
-		return nil, fmt.Errorf("%T is no object of Flux", object)
+		return nil, fmt.Errorf("%T is not an object of Flux", object)
 	}
 	source := fluxKinds[raw.GetKind()]()
 	return source, runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": raw.Object["status"]}, source)

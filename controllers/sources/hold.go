@@ -21,16 +21,16 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// claim waits for its turn to decide who holds what in a namespace, and returns how to end it.
+// claim waits for its turn to decide which source holds which object in a namespace, and returns the function that ends the
+// turn.
 func (r *Reconciler) claim(namespace string) func() {
 	turn, _ := r.claims.LoadOrStore(namespace, &sync.Mutex{})
 	turn.(*sync.Mutex).Lock()
 	return turn.(*sync.Mutex).Unlock
 }
 
-// look reads what stands in the source's namespace: the metadata alone, and not from a cache,
-// which might not know yet what another source has just taken.
-// Of what gives rights, the given objects alone are looked at.
+// look reads the objects in the source's namespace. It reads only metadata, and does not use a cache, which may not show
+// yet what another source has just taken. Of rights-granting objects, it reads only those in ids.
 func (p *pass) look(ctx context.Context, ids sets.Set[id]) (existing, error) {
 	now := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New[string]()}
 	if err := p.lookAtRights(ctx, &now, ids); err != nil {
@@ -70,8 +70,8 @@ func (p *pass) list(ctx context.Context, kind string) ([]metav1.PartialObjectMet
 	return objects.Items, nil
 }
 
-// bind makes what the source holds follow spec.deletionPolicy, and returns it if it can be read. It comes first because
-// it must hold for a suspended source and for a broken revision too.
+// bind makes the held objects follow spec.deletionPolicy, and returns them if they can be read. It comes first because it
+// also applies to a suspended source and to a broken revision.
 func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
 	now, err := p.look(ctx, readInventory(p.source))
 	if err != nil {
@@ -86,8 +86,8 @@ func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
 	return sets.New(held...), nil
 }
 
-// bindOne adds or removes the owner reference, or a connection's annotation, if that is needed. Others write
-// to the object too, so it may take a second look.
+// bindOne adds or removes the owner reference, or a connection's annotation, if needed. Other writers may change the object
+// at the same time, so it retries on conflicts.
 func (p *pass) bindOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		err := p.tryBind(ctx, object)
@@ -110,11 +110,11 @@ func (p *pass) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata
 	after := object.DeepCopy()
 	switch {
 	case object.Kind == connectionKind:
-		// Garbage collection would take it from runners that have yet to be deregistered: clear deletes it.
+		// The garbage collector would delete it before its runners are deregistered, so clear deletes it.
 		p.own(after, false)
 		markForDeletion(after, isDeleted)
 	case (id{kind: object.Kind}).givesRights():
-		p.own(after, false) // it would take them from jobs that run: clearRights deletes it
+		p.own(after, false) // garbage collection would take the rights from running jobs, so clearRights deletes it
 	default:
 		p.own(after, isDeleted)
 	}
@@ -146,13 +146,13 @@ func markForDeletion(object *metav1.PartialObjectMetadata, want bool) {
 	}
 }
 
-// isMarked reports whether a connection goes with the source that holds it.
+// isMarked reports whether a connection is deleted with the source that holds it.
 func isMarked(object client.Object) bool {
 	return object.GetLabels()[v1alpha1.SourceLabel] != "" && object.GetAnnotations()[v1alpha1.DeletionPolicyAnnotation] == string(v1alpha1.DeletionDelete)
 }
 
-// clear deletes the connections of a source that is gone, where its deletionPolicy was Delete, once nothing needs them, and so what gave
-// rights. What else it held goes by its owner references.
+// clear deletes the connections and the rights-granting objects of a source that is gone, if its deletionPolicy was Delete,
+// once nothing needs them. The garbage collector deletes its other objects.
 func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
 	defer r.claim(gone.Namespace)()
 	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
@@ -163,7 +163,7 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 	}
 	isWaiting := false
 	var deleted []id
-	defer func() { p.tellCleared(deleted) }()
+	defer func() { p.reportCleared(deleted) }()
 	for i := range connections {
 		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != gone.Name || !isMarked(c) {
 			continue
@@ -188,7 +188,8 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 	return result, err
 }
 
-// inventory writes ids as Flux does. The status is for readers alone: labels say who holds an object, so that nothing is lost with it.
+// inventory formats IDs as Flux does. The status is for readers only: labels record which source holds an object, so that
+// nothing is lost with the status.
 func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	inventory := &v1alpha1.Inventory{Entries: []v1alpha1.InventoryEntry{}}
 	for i := range holds {
@@ -201,7 +202,7 @@ func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	return inventory
 }
 
-// readInventory reads the inventory. Neither a name nor a kind holds an underscore.
+// readInventory parses the inventory. Neither names nor kinds contain an underscore.
 func readInventory(source *v1alpha1.PoolSource) sets.Set[id] {
 	ids := sets.New[id]()
 	if source.Status.Inventory == nil {

@@ -22,63 +22,66 @@ import (
 )
 
 const (
-	// busyRetry is the time to the next attempt when all turns at a server are taken.
+	// busyRetry is the delay before the next attempt when all turns at a server are taken.
 	busyRetry = 5 * time.Second
-	// promisedFor is how long a turn is kept for the source that is next.
+	// promisedFor is how long a turn is reserved for the next source.
 	promisedFor = 3 * busyRetry
 )
 
 var (
-	// errBusy means that other sources ask the server already, as many as may at once.
+	// errBusy means that as many sources as allowed already use the server.
 	errBusy = errors.New("all turns at the server are taken")
-	// errLate means that the server let a source of the namespace wait in vain lately, and is being asked again
-	// by another of it, or that others are asked like this.
+	// errLate means that the server recently did not answer a source of the namespace. Either another source of the namespace
+	// is retrying it now, or all retries of this kind are taken.
 	errLate = errors.New("the server did not answer lately")
 )
 
-// hosts gives out turns at servers of Git and of artifacts, so that servers that never answer don't hold all workers. Half of the workers
-// may ask one server at once. One namespace has a quarter of these turns, and at least one. A source that gets none waits in line, where
-// namespaces take turns, and the source that is next has its turn kept for a while. A server that let a source of a namespace wait in
-// vain the last time is asked by one source of that namespace at a time, and half of the workers may do so. A slow server of one
-// namespace says nothing about it for others: sources choose their deadlines.
+// hosts limits concurrent calls to Git and artifact servers, so that servers that never answer do not occupy all workers:
+//
+//   - Half of the workers may call one server concurrently. One namespace has a quarter of these turns, and at least one.
+//   - A source without a turn waits in line, where namespaces take turns. The next source has its turn reserved for a while.
+//   - If the last call of a namespace to a server timed out, only one source of the namespace calls that server at a time. Half of
+//     the workers may make such calls.
+//
+// A server that is slow for one namespace is not considered slow for others, because sources choose their deadlines.
 type hosts struct {
-	half int // of the workers, at least 1
+	half int // half of the workers, at least 1
 
 	mu      sync.Mutex
 	turns   kube.EventSource   // wakes a source when it is its turn
-	servers map[string]*server // in use, by what dialled returns
-	late    map[endpoint]bool  // whose last call ran into its deadline
-	tries   map[endpoint]bool  // that are late and being asked
+	servers map[string]*server // in use, by the result of dialled
+	late    map[endpoint]bool  // the last call timed out
+	tries   map[endpoint]bool  // late servers that are being called
 }
 
-// server is one at which turns are taken.
+// server is a server with limited turns.
 type server struct {
-	used    int                               // turns that are taken or promised
-	held    map[string]int                    // the part of a namespace
+	used    int                               // taken or promised turns
+	held    map[string]int                    // turns by namespace
 	waiting map[string][]types.NamespacedName // sources in line, by namespace
 	order   []string                          // namespaces with sources in line, the next one first
-	// promised are sources with a turn that they have not begun. The timer gives it to the next source.
+	// promised has the sources with a reserved turn that they have not begun. The timer gives it to the next source.
 	promised map[types.NamespacedName]*time.Timer
 }
 
-// endpoint is a server as one namespace knows it.
+// endpoint is a server as seen from one namespace.
 type endpoint struct{ namespace, host string }
 
 // turn is a source's turn at a server.
 type turn struct {
-	of   *hosts // nil where no server is asked
+	of   *hosts // nil if no server is called
 	at   endpoint
 	late bool
 }
 
-// mostLate bounds what is remembered of servers: to forget it costs a deadline each.
+// mostLate limits the remembered late servers. Forgetting one costs a time-out.
 const mostLate = 10_000
 
 func newHosts(workers int) *hosts {
 	return &hosts{half: max(1, (workers+1)/2), servers: map[string]*server{}, late: map[endpoint]bool{}, tries: map[endpoint]bool{}}
 }
 
-// dialled returns the host and the port that a URL leads to, in one spelling; "" if it leads to no server.
+// dialled returns the host and port of a URL in a normalized form; empty if it has no server.
 func dialled(location *url.URL) string {
 	if location.Host == "" {
 		return ""
@@ -87,7 +90,7 @@ func dialled(location *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(location.Hostname(), ".")), port)
 }
 
-// enter returns a turn at a server for a source, which it must leave, or errBusy or errLate.
+// enter returns a turn at a server for a source, which must leave it, or errBusy or errLate.
 func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 	if host == "" {
 		return &turn{}, nil
@@ -108,8 +111,8 @@ func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 	return &turn{h, at, late}, nil
 }
 
-// mayTry reports whether a server that was late may be asked: all namespaces together hold half of the workers for that, and one of them a
-// quarter of these.
+// mayTry reports whether a late server may be called. All namespaces together use half of the workers for that, and one
+// namespace a quarter of these.
 func (h *hosts) mayTry(at endpoint) bool {
 	own := 0
 	for other := range h.tries {
@@ -120,7 +123,7 @@ func (h *hosts) mayTry(at endpoint) bool {
 	return !h.tries[at] && len(h.tries) < h.half && own < h.share()
 }
 
-// share is the most turns of one namespace at a server.
+// share returns the maximum number of turns of one namespace at a server.
 func (h *hosts) share() int { return max(1, h.half/4) }
 
 // take reports whether a source gets a turn. Otherwise it waits in line.
@@ -135,7 +138,7 @@ func (h *hosts) take(key types.NamespacedName, host string) bool {
 		delete(s.promised, key)
 		return true
 	}
-	if s.used < h.half && s.held[namespace] < h.share() { // nobody is in line who could have it, or it were promised
+	if s.used < h.half && s.held[namespace] < h.share() { // no source in line could have this turn, or it would be promised
 		s.used++
 		s.held[namespace]++
 		return true
@@ -149,7 +152,7 @@ func (h *hosts) take(key types.NamespacedName, host string) bool {
 	return false
 }
 
-// free ends a turn of a namespace, and promises turns that are free to sources in line.
+// free ends a turn of a namespace, and promises free turns to sources in line.
 func (h *hosts) free(namespace, host string) {
 	s := h.servers[host]
 	s.used--
@@ -168,7 +171,7 @@ func (h *hosts) free(namespace, host string) {
 	}
 }
 
-// promise keeps a turn for the first source in line of a namespace, which then comes last.
+// promise reserves a turn for the first source in line of a namespace, which then moves to the end of the line.
 func (h *hosts) promise(s *server, next int, host string) {
 	namespace := s.order[next]
 	key := s.waiting[namespace][0]
@@ -182,7 +185,7 @@ func (h *hosts) promise(s *server, next int, host string) {
 	h.turns.Wake(key)
 }
 
-// lapse gives a turn to the next source that its own did not begin.
+// lapse passes a reserved turn that its source did not begin to the next source.
 func (h *hosts) lapse(s *server, key types.NamespacedName, host string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +195,7 @@ func (h *hosts) lapse(s *server, key types.NamespacedName, host string) {
 	}
 }
 
-// leave ends a turn whose last call ended with an error or nil.
+// leave ends a turn. err is the result of its last call.
 func (t *turn) leave(err error) {
 	if t.of == nil {
 		return

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// ask makes a call for a source of a namespace.
+// ask makes a call for a source in a namespace.
 func (h *hosts) ask(namespace, server string, call func() error) error {
 	location, err := url.Parse(server)
 	if err != nil {
@@ -38,8 +38,8 @@ func (h *hosts) ask(namespace, server string, call func() error) error {
 	return err
 }
 
-// atOnce tells how many calls to servers, each of another namespace, get a turn while those before are under way, and what
-// the first one without is told. Each call ends with err.
+// atOnce returns how many calls to servers, each from another namespace, get a turn while the earlier ones are in progress,
+// and the error of the first one without a turn. Each call ends with err.
 func atOnce(h *hosts, calls int, namespace, server func(i int) string, err error) (turns int, refusal error) {
 	if calls == 0 {
 		return 0, nil
@@ -103,7 +103,7 @@ func TestAServerThatAnswersAgainIsNotLate(t *testing.T) {
 		if got, _ := atOnce(h, 8, each, server, nil); got != 4 {
 			t.Errorf("%d of 8 get a turn", got)
 		}
-		time.Sleep(2 * promisedFor) // for who waited and did not come
+		time.Sleep(2 * promisedFor) // for the source that waited and did not return
 		synctest.Wait()
 		if len(h.servers) != 0 || len(h.tries) != 0 {
 			t.Errorf("turns are left: %v, %v", h.servers, h.tries)
@@ -111,7 +111,7 @@ func TestAServerThatAnswersAgainIsNotLate(t *testing.T) {
 	})
 }
 
-// A tenant says how long its sources wait, and so makes any server late for itself.
+// A tenant chooses how long its sources wait, and can make any server late for itself.
 func TestAServerThatIsLateForOneNamespaceIsNotForOthers(t *testing.T) {
 	h := newHosts(8)
 	server := func(int) string { return "https://git.example.com/pools.git" }
@@ -130,7 +130,7 @@ func TestAServerThatIsLateForOneNamespaceIsNotForOthers(t *testing.T) {
 	}
 }
 
-// What the controller connects to is what may be slow.
+// The controller's connection target is what may be slow.
 func TestASourceTakesTurnsAtItsProxy(t *testing.T) {
 	proxy := &url.URL{Scheme: "http", Host: "Proxy.example.com:3128"}
 	for name, tc := range map[string]struct {
@@ -151,7 +151,7 @@ func TestASourceTakesTurnsAtItsProxy(t *testing.T) {
 	}
 }
 
-// noted is a queue that notes what is added.
+// noted is a queue that records the added keys.
 type noted struct {
 	kube.Queue
 	add func(types.NamespacedName)
@@ -159,8 +159,8 @@ type noted struct {
 
 func (n noted) Add(r reconcile.Request) { n.add(r.NamespacedName) }
 
-// Whoever is in line is woken when it is its turn: namespaces one after the other, however many sources they have. A turn that its source does
-// not begin goes to the next one.
+// A source in line is woken when it is its turn. Namespaces take turns, however many sources they have. A turn that its
+// source does not begin goes to the next one.
 func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const host = "git.example.com:443"
@@ -173,7 +173,7 @@ func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 			return types.NamespacedName{Namespace: namespace, Name: name}
 		}
 		var turns []*turn
-		for i := range 4 { // each holds all that it may
+		for i := range 4 { // each uses all its turns
 			turn, err := h.enter(source(fmt.Sprint("greedy-", i), "first"), host)
 			if err != nil {
 				t.Fatal(err)
@@ -208,7 +208,7 @@ func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 		if want := "quiet/pools"; woken[len(woken)-1] != want {
 			t.Errorf("the next one is %s, not %s", woken[len(woken)-1], want)
 		}
-		time.Sleep(2*promisedFor + time.Second) // all others are gone, and two of these were before it in line
+		time.Sleep(2*promisedFor + time.Second) // the others are gone, and two of them were before it in line
 		synctest.Wait()
 		if !slices.Contains(woken, "late/pools") {
 			t.Errorf("a source that is gone keeps its turn: %v", woken)
@@ -222,7 +222,7 @@ func TestNamespacesTakeTurnsAtAServer(t *testing.T) {
 	})
 }
 
-// Servers of one namespace that do not answer leave other namespaces room to ask a server again that was late once.
+// Servers of one namespace that do not answer leave room for other namespaces to retry a server that was late once.
 func TestTriesOfLateServersLeaveRoomForOthers(t *testing.T) {
 	h := newHosts(8)
 	enter := func(namespace, host string) (*turn, error) {

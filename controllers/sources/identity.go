@@ -23,26 +23,28 @@ import (
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=impersonate
 
 const (
-	// identities is how many clients of service accounts are kept.
+	// identities is how many clients of service accounts are cached.
 	identities = 256
-	// rightsRetry is the longest time to the next attempt after a service account was refused: no watch reports that a role was bound.
+	// rightsRetry is the maximum delay before a refused service account is retried, because no watch reports a new role
+	// binding.
 	rightsRetry = 30 * time.Second
 )
 
-// Impersonator makes clients that act as service accounts. It is safe for concurrent use.
+// Impersonator creates clients that act as service accounts. It is safe for concurrent use.
 type Impersonator struct {
 	config  *rest.Config
 	options client.Options
 	known   *lru.Cache // of types.NamespacedName to client.Client
 }
 
-// NewImpersonator returns an Impersonator for who has the config and may impersonate service accounts. The options need a mapper, which
-// all clients share.
+// NewImpersonator returns an Impersonator. The identity in config must have the right to impersonate service accounts. The
+// options need a mapper, which all clients share.
 func NewImpersonator(config *rest.Config, options client.Options) *Impersonator {
 	return &Impersonator{config: config, options: options, known: lru.New(identities)}
 }
 
-// As returns a client that acts as a service account. It reads nothing from a cache: what an account may not see, it doesn't.
+// As returns a client that acts as a service account. It does not use a cache, so it cannot read what the account may not
+// read.
 func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
 	if known, ok := i.known.Get(account); ok {
 		return known.(client.Client), nil
@@ -51,48 +53,50 @@ func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: username(account)}
 	c, err := client.New(config, i.options)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", username(account), err)
+		return nil, fmt.Errorf("creating a client for %s: %w", username(account), err)
 	}
 	i.known.Add(account, c)
 	return c, nil
 }
 
-// username of a service account: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens
+// username returns the name of a service account as a user:
+// https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens
 func username(account types.NamespacedName) string {
 	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
 }
 
-// actor applies, binds and deletes objects: a service account, or the controller if the account has no name.
+// actor applies, binds and deletes objects. It is a service account, or the controller if account has no name.
 type actor struct {
 	client.Client
 	account types.NamespacedName
 }
 
-// identify returns who acts for a source: the service account that it names, else the default one, else the controller.
-// The source itself, and what it is fetched with, is read and written by the controller.
+// identify returns the actor of a source: the service account in its spec, otherwise the default one, otherwise the
+// controller. The controller always reads and writes the source itself and fetches its files.
 func (r *Reconciler) identify(source *v1alpha1.PoolSource) (actor, error) {
-	said, name := "spec.serviceAccountName", source.Spec.ServiceAccountName
+	field, name := "spec.serviceAccountName", source.Spec.ServiceAccountName
 	if name == "" {
-		said, name = "--default-service-account of the controller", r.DefaultServiceAccount
+		field, name = "--default-service-account of the controller", r.DefaultServiceAccount
 	}
 	if name == "" {
 		return actor{Client: r.Client}, nil
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return actor{}, kube.Stall(catalog.AccountNameInvalid.With(said, name).Detailed(errs[0]))
+		return actor{}, kube.Stall(catalog.AccountNameInvalid.With(field, name).Detailed(errs[0]))
 	}
 	account := types.NamespacedName{Namespace: source.Namespace, Name: name}
 	c, err := r.Impersonate(account)
 	return actor{c, account}, err
 }
 
-// isRefused reports whether the service account may not do something, or the controller may not act as it.
+// isRefused reports whether an error means that the service account has insufficient rights, or that the controller may not
+// impersonate it.
 func (a actor) isRefused(err error) bool {
 	return a.account.Name != "" && apierrors.IsForbidden(err) &&
 		(strings.Contains(err.Error(), " cannot ") || strings.Contains(err.Error(), "attempting to grant RBAC permissions"))
 }
 
-// advice is what can be done about a refusal.
+// advice returns how to fix a refusal.
 func (a actor) advice(refused error) catalog.Cause {
 	if strings.Contains(refused.Error(), "cannot impersonate") {
 		return catalog.ControllerMayNotImpersonate.With()
@@ -100,7 +104,7 @@ func (a actor) advice(refused error) catalog.Cause {
 	return catalog.BindRole.With(a.account, a.account.Namespace, a.account.Name)
 }
 
-// refusal is the outcome of what the service account may not do.
+// refusal returns the outcome of an error, which waits if the service account has insufficient rights.
 func (p *pass) refusal(err error) error {
 	if !p.actor.isRefused(err) {
 		return err
@@ -108,7 +112,7 @@ func (p *pass) refusal(err error) error {
 	return kube.Wait(p.rightsRetry(), catalog.RightMissing.With().Wrap(err), p.actor.advice(err))
 }
 
-// rightsRetry is the time to the next attempt after the service account was refused.
+// rightsRetry returns the delay before the next attempt after the service account was refused.
 func (p *pass) rightsRetry() time.Duration {
 	return min(p.retryAfter(), p.jitter(rightsRetry))
 }

@@ -29,10 +29,10 @@ const (
 	poolKind       = "RunnerPool"
 )
 
-// kinds holds them in the order in which they are applied; they are pruned the other way round.
+// kinds lists the kinds in the order of application. Pruning uses the reverse order.
 var kinds = []string{connectionKind, policyKind, accountKind, roleKind, bindingKind, poolKind}
 
-// id names an object in the source's namespace.
+// id identifies an object in the source's namespace.
 type id struct{ kind, name string }
 
 // String returns the kind and the name.
@@ -43,15 +43,15 @@ func compareIDs(a, b id) int {
 	return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
 }
 
-// existing has the objects of a namespace, as read without a cache.
+// existing has the objects of a namespace, read without a cache.
 type existing struct {
-	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds a source may apply
+	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds that a source may apply
 	sources sets.Set[string]                     // names of PoolSources
-	// byAccount is true if a service account acts for the source, and not the controller.
+	// byAccount is true if a service account acts for the source, rather than the controller.
 	byAccount bool
 }
 
-// heldBy returns what carries a source's label and is not being deleted, sorted.
+// heldBy returns the objects with a source's label that are not being deleted, sorted.
 func (s existing) heldBy(source string) []id {
 	var held []id
 	for i, object := range s.live {
@@ -63,25 +63,29 @@ func (s existing) heldBy(source string) []id {
 	return held
 }
 
-// plan says what one revision means for the namespace.
+// plan is the effect of one revision on the namespace.
 type plan struct {
 	apply   []compile.Object // in order
-	refused []string         // what may not be applied, and why, with its position
-	adopted []id             // to be applied, held by no source so far
-	remove  []id             // to be deleted, in order
-	held    []id             // of the source before
-	pools   int              // that the revision declares
+	refused []string         // objects that may not be applied, with position and reason
+	adopted []id             // objects to apply that no source holds yet
+	remove  []id             // objects to delete, in order
+	held    []id             // objects that the source held before
+	pools   int              // number of pools that the revision declares
 	unruled bool             // a policy is refused
-	// contested is true if another source has an object.
+	// contested is true if another source holds one of the objects.
 	contested bool
-	// withheld are pools that may not be applied, as what gives rights to their hooks is refused.
+	// withheld are pools that may not be applied because the rights of their hooks are refused.
 	withheld sets.Set[string]
 }
 
-// makePlan compares what a revision declares with what stands there. An object that another
-// source holds is refused; one that nobody holds is taken over, as is one whose source is gone. A connection that nobody holds is not:
-// who takes it over could delete it, and have its credentials shown to another server. Nor is what gives rights: somebody relies on them.
-// applied is what the source had applied before, should an object have lost its label.
+// makePlan compares the objects of a revision with the existing ones:
+//
+//   - An object that another source holds is refused.
+//   - An object without a holder, or whose source is gone, is taken over.
+//   - A connection without a holder is refused. A source that took it over could delete it, or send its credentials to another server.
+//   - A rights-granting object without a holder is refused, because other workloads may rely on it.
+//
+// applied has the objects that the source applied before, in case an object has lost its label.
 func makePlan(source types.NamespacedName, declared []compile.Object, now existing, applied sets.Set[id]) plan {
 	p := plan{held: now.heldBy(source.Name), withheld: sets.New[string]()}
 	wanted, own := sets.New[id](), compile.IntoNamespace(source.Namespace)
@@ -113,12 +117,12 @@ func makePlan(source types.NamespacedName, declared []compile.Object, now existi
 	}
 	slices.SortStableFunc(p.apply, func(a, b compile.Object) int { return compareIDs(idOf(a), idOf(b)) })
 	p.remove = slices.DeleteFunc(slices.Clone(p.held), wanted.Has)
-	// Pools go before their connections.
+	// Pools are deleted before their connections.
 	slices.SortStableFunc(p.remove, func(a, b id) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
 	return p
 }
 
-// holderOf returns the source that holds an object, if one does, and whether the object stands.
+// holderOf returns the source that holds an object, if there is one, and whether the object exists.
 func (s existing) holderOf(i id) (holder string, stands bool) {
 	if s.live[i] == nil {
 		return "", false
@@ -126,12 +130,12 @@ func (s existing) holderOf(i id) (holder string, stands bool) {
 	return s.live[i].Labels[v1alpha1.SourceLabel], true
 }
 
-// isToldByAnother reports whether the refusal of an object's ServiceAccount tells of it, too.
+// isToldByAnother reports whether the refusal of an object's ServiceAccount covers this object, too.
 func (s existing) isToldByAnother(i id) bool {
 	return i.givesRights() && i.kind != accountKind && !s.byAccount
 }
 
-// takeoverRefusal says why an object that stands may not be taken over; it is empty if it may.
+// takeoverRefusal returns why an existing object may not be taken over; empty if it may.
 func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
 	why := ""
 	switch {
@@ -148,7 +152,7 @@ func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
 		why, strings.ToLower(i.kind), source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 }
 
-// refusal says why an object may not be applied; it is empty if it may.
+// refusal returns why an object may not be applied; empty if it may.
 func refusal(source types.NamespacedName, o compile.Object, holder string, now existing, own *compile.OneNamespace) string {
 	version := o.Manifest.GetAPIVersion()
 	switch i := idOf(o); {
@@ -164,20 +168,20 @@ func refusal(source types.NamespacedName, o compile.Object, holder string, now e
 	return own.Refusal(&o)
 }
 
-// isContested reports whether another source has an object.
+// isContested reports whether another source holds an object.
 func isContested(source types.NamespacedName, holder string, now existing) bool {
 	return holder != "" && holder != source.Name && now.sources.Has(holder)
 }
 
 func idOf(o compile.Object) id { return id{o.Manifest.GetKind(), o.Manifest.GetName()} }
 
-// at puts an object's position and name before what is said of it.
-func at(o compile.Object, what string) string {
-	return compile.Format(o.Diagnostic("", fmt.Sprintf("%s: %s", idOf(o), what)))
+// at prefixes a text about an object with its position and name.
+func at(o compile.Object, text string) string {
+	return compile.Format(o.Diagnostic("", fmt.Sprintf("%s: %s", idOf(o), text)))
 }
 
-// decide plans a revision and refuses it as a whole when it would remove too many pools:
-// what is wrong in one part of it is likely wrong in the rest.
+// decide plans a revision. It refuses the whole revision if it would remove too many pools, because the cause is probably a
+// mistake that affects the rest, too.
 func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
 	p := makePlan(client.ObjectKeyFromObject(source), b.result.Objects, now, readInventory(source))
 	if !source.Spec.GetPrune() {
@@ -198,7 +202,7 @@ func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/@:+-]+$`)
 
-// shellWord writes a text that others chose as one word of a command that people copy.
+// shellWord quotes an untrusted text as one word of a shell command that users copy.
 func shellWord(text string) string {
 	if plainWord.MatchString(text) {
 		return text
@@ -206,18 +210,18 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// tooMuch says why the plan removes too many pools; it is empty when the plan may go ahead.
+// tooMuch returns why the plan removes too many pools; empty if it may be carried out.
 func (p plan) tooMuch() string {
 	return compile.RemovesTooMany(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
 }
 
-// allows reports whether an annotation names a revision, in full or by its commit alone.
+// allows reports whether an annotation contains a revision, in full or only its commit.
 func allows(annotation, revision string) bool {
 	_, commit, _ := strings.Cut(revision, "sha1:")
 	return annotation != "" && (annotation == revision || annotation == commit)
 }
 
-// poolsOf are the names of the pools among objects.
+// poolsOf returns the names of the pools among objects.
 func poolsOf(ids []id) []string {
 	var names []string
 	for _, i := range ids {
@@ -228,7 +232,7 @@ func poolsOf(ids []id) []string {
 	return names
 }
 
-// summary counts what was applied, as "3 pools, 1 connection, 1 policy".
+// summary counts the applied objects, as "3 pools, 1 connection, 1 policy".
 func (p plan) summary() string {
 	n := map[string]int{}
 	for _, o := range p.apply {

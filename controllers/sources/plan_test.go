@@ -29,7 +29,7 @@ func declared(kind, name string) compile.Object {
 	return o
 }
 
-// giving is an object that gives rights to the hooks of pool a.
+// giving returns an object that grants rights to the hooks of pool a.
 func giving(kind string) compile.Object {
 	o := declared(kind, "a-hooks")
 	o.Manifest.SetAPIVersion(rightsGroups[kind].String())
@@ -37,7 +37,7 @@ func giving(kind string) compile.Object {
 	return o
 }
 
-// standing makes a existing of KIND/NAME, each with the source that holds it.
+// standing returns existing objects by ID, each with the source that holds it.
 func standing(holders map[id]string, sources ...string) existing {
 	s := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New(sources...)}
 	for i, holder := range holders {

@@ -24,10 +24,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxReported bounds how much of a condition's message a check run quotes, in bytes.
+// maxReported limits how much of a condition's message a check run quotes, in bytes.
 const maxReported = 16 << 10
 
-// revisionState is what became of a revision, by the status of its source.
+// revisionState is the result of a revision according to the status of its source.
 type revisionState struct {
 	revision, commit string
 	reason, message  string
@@ -38,11 +38,11 @@ type revisionState struct {
 	id string
 }
 
-// gitCommit is how a revision of Git ends, in Flux's form.
+// gitCommit matches the end of a Git revision in Flux's format.
 var gitCommit = regexp.MustCompile(`(?:^|@)sha1:([0-9a-f]{40})$`)
 
-// revisionStateOf returns the state of the last attempted revision, and false if it is not known or the condition is not about the
-// revision: a server that can't be reached is no fault of a commit.
+// revisionStateOf returns the state of the last attempted revision. It returns false if the state is unknown or if the
+// condition is not about the revision: for example, a commit is not to blame for an unreachable server.
 func revisionStateOf(source *v1alpha1.PoolSource) (revisionState, bool) {
 	status := source.Status
 	commit := gitCommit.FindStringSubmatch(status.LastAttemptedRevision)
@@ -81,7 +81,7 @@ func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.Co
 	if conditions.IsStalled(source) {
 		failed = rest.CommitFailure
 	}
-	// Before a revision is compiled, what failed may be of another one than that of the last attempt; or of none.
+	// Before a revision is compiled, a failure may concern another revision than the last attempted one, or none.
 	isOfRevision := slices.ContainsFunc(v1alpha1.CausesOf(source.Status.Causes, ready.Type), func(c v1alpha1.Cause) bool {
 		return c.Parameter("revision") == source.Status.LastAttemptedRevision
 	})
@@ -92,7 +92,7 @@ func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.Co
 		if isOfRevision {
 			return failed
 		}
-	case v1alpha1.ArtifactFailedReason: // a repository that is too large, say
+	case v1alpha1.ArtifactFailedReason: // for example, a repository that is too large
 		if isOfRevision && failed == rest.CommitFailure {
 			return failed
 		}
@@ -100,20 +100,21 @@ func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.Co
 	return ""
 }
 
-// report returns what GitHub shows. The name is the same for all revisions of a source, and another for each source of each cluster.
+// report returns the report for GitHub. Its name is the same for all revisions of a source, and unique per source and
+// cluster.
 func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.CommitReport {
 	key := source.Namespace + "/" + source.Name
 	r := rest.CommitReport{Name: "corral/" + shortName(cluster) + "/" + key, ID: v.id, State: v.state}
-	what := "was refused; what was applied before stays in force"
+	result := "was refused; what was applied before stays in force"
 	switch v.state {
 	case rest.CommitSuccess:
-		r.Title, what = "Applied", "was applied"
+		r.Title, result = "Applied", "was applied"
 	case rest.CommitError:
-		r.Title, what = v.reason+": it is tried again", "was not applied yet, or not in full"
+		r.Title, result = v.reason+": it is tried again", "was not applied yet, or not in full"
 	default:
 		r.Title = wording.FirstLine(v.message)
 	}
-	r.Summary = fmt.Sprintf("Revision `%s` of PoolSource `%s` %s (%s).\n\n%s", v.revision, key, what, v.reason, quoted(v.message))
+	r.Summary = fmt.Sprintf("Revision `%s` of PoolSource `%s` %s (%s).\n\n%s", v.revision, key, result, v.reason, quoted(v.message))
 	for _, d := range v.diagnostics {
 		if d.File != "" {
 			r.Annotations = append(r.Annotations, rest.Annotation{Path: d.File, Line: d.Line, Column: d.Column, Title: d.Path, Message: d.Message})
@@ -122,7 +123,7 @@ func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.
 	return r
 }
 
-// quoted is a text that Markdown shows as it is, whatever stands in it.
+// quoted returns a Markdown block that shows any text verbatim.
 func quoted(text string) string {
 	text = wording.Truncate(text, maxReported)
 	fence := "```"
@@ -132,7 +133,7 @@ func quoted(text string) string {
 	return fence + "text\n" + text + "\n" + fence
 }
 
-// shortName is what a cluster is called where it has only a UID for a name.
+// shortName returns a short name for a cluster that only has a UID as a name.
 func shortName(cluster string) string {
 	if uuid.Validate(cluster) == nil {
 		return cluster[:8]
@@ -140,7 +141,7 @@ func shortName(cluster string) string {
 	return cluster
 }
 
-// repositoryOf returns the OWNER/NAME that a URL of a Git repository stands for, if the connection's URL covers it.
+// repositoryOf returns the OWNER/NAME of a Git repository's URL, if the connection's URL covers it.
 func repositoryOf(repository, connection string) (string, error) {
 	target, err := github.ParseURL(connection)
 	if err != nil {
@@ -159,20 +160,20 @@ func repositoryOf(repository, connection string) (string, error) {
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.Trim(location.Path, "/"), ".git"), "/")
 	if len(parts) != 2 || parts[0] == "" || parts[1] == "" {
-		return "", fmt.Errorf("the path %.200q is none of a GitHub repository", location.Path)
+		return "", fmt.Errorf("the path %.200q is not that of a GitHub repository", location.Path)
 	}
 	return strings.Join(parts, "/"), covered(target, parts[0], parts[1])
 }
 
 func hostOf(location *url.URL) string {
 	host := strings.ToLower(location.Hostname())
-	if host == "ssh.github.com" { // GitHub's ssh over the port of https
+	if host == "ssh.github.com" { // GitHub's SSH over the HTTPS port
 		return "github.com"
 	}
 	return host
 }
 
-// covered returns an error unless a repository is of what a connection is to.
+// covered returns an error unless a connection covers a repository.
 func covered(target github.Target, owner, name string) error {
 	if target.Scope == github.Enterprise {
 		return fmt.Errorf("the connection is to the %s, which has no repositories; name one to the organization %.100s or to the repository", target, owner)

@@ -30,25 +30,26 @@ import (
 )
 
 const (
-	// reportsAtOnce is how many sources are reported at once; those of one namespace take a quarter of it at most.
+	// reportsAtOnce is how many sources are reported concurrently. Sources of one namespace take a quarter of it at most.
 	reportsAtOnce = 16
-	// reportRetry is how soon a report is tried again that waits for a connection, or that GitHub refused: somebody has to
-	// grant something first.
+	// reportRetry is the delay before a report that waits for a connection is retried, and refusedRetry the delay after a
+	// refusal by GitHub, which an administrator must fix first.
 	reportRetry, refusedRetry = 30 * time.Second, 10 * time.Minute
-	// reportBurst is how many outcomes of one revision are reported without a delay; each further one waits twice as long, as GitHub
-	// takes a thousand statuses of a commit.
+	// reportBurst is how many outcomes of one revision are reported without a delay. Each further one waits twice as long,
+	// because GitHub accepts a thousand statuses per commit.
 	reportBurst, reportDelay, maxReportDelay = 3, 30 * time.Second, time.Hour
-	// maxNoted bounds what the status has of a refusal, in bytes.
+	// maxNoted limits the message about a refusal in the status, in bytes.
 	maxNoted = 1000
 )
 
-// Commits reports how commits fared; *rest.Client does.
+// Commits reports the results of commits; *rest.Client implements it.
 type Commits interface {
 	ReportCommit(ctx context.Context, repository, sha string, report rest.CommitReport) error
 }
 
-// CommitStatusReporter reports to GitHub what became of the revisions of sources that ask for it. It goes by the status of a source, of which it
-// writes why GitHub isn't told, so that no source waits for GitHub. A restart repeats nothing: the client asks GitHub what it has before it reports.
+// CommitStatusReporter reports the results of revisions to GitHub, for sources that request it. It reads the status of a
+// source, and writes there why a report failed, so that no source waits for GitHub. A restart repeats no reports, because
+// the client first reads what GitHub has.
 type CommitStatusReporter struct {
 	sources *Reconciler
 	gitHub  func(connection types.NamespacedName) (Commits, bool)
@@ -58,19 +59,19 @@ type CommitStatusReporter struct {
 	last sync.Map // of types.NamespacedName to lastReport
 }
 
-// NewCommitStatusReporter returns a reporter for the sources of a reconciler. GitHub returns the client of a connection, and
-// false while it has none; reports name the cluster.
+// NewCommitStatusReporter returns a reporter for the sources of a reconciler. gitHub returns the client of a connection,
+// and false while there is none. Reports name the cluster.
 func NewCommitStatusReporter(sources *Reconciler, gitHub func(connection types.NamespacedName) (Commits, bool), cluster string, now func() time.Time) *CommitStatusReporter {
 	sources.keepsDiagnoses = true
 	return &CommitStatusReporter{sources: sources, gitHub: gitHub, cluster: cluster, now: now}
 }
 
-// lastReport is the last report on a source.
+// lastReport is the last report about a source.
 type lastReport struct {
 	revision, id string
 	at           time.Time
-	times        int    // that this revision was reported
-	refused      string // what was refused when an event was recorded last
+	times        int    // number of reports about this revision
+	refused      string // refusal in the last event
 }
 
 // SetupWithManager watches the status of sources.
@@ -82,7 +83,7 @@ func (r *CommitStatusReporter) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile reports the last revision of one source, once for each outcome.
+// Reconcile reports the last revision of one source, once per outcome.
 func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.sources.Client.Get(ctx, req.NamespacedName, source); err != nil {
@@ -114,7 +115,7 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	return r.failed(ctx, source, v, err)
 }
 
-// errNotYet means that an object of this cluster isn't ready, as its own status says.
+// errNotYet means that an object in this cluster is not ready, which its own status reports.
 var errNotYet = errors.New("not yet")
 
 func (r *CommitStatusReporter) report(ctx context.Context, source *v1alpha1.PoolSource, v revisionState) error {
@@ -127,7 +128,7 @@ func (r *CommitStatusReporter) report(ctx context.Context, source *v1alpha1.Pool
 	if err := r.sources.Client.Get(ctx, key, connection); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("%w: reading GitHubConnection %s: %w", errNotYet, key.Name, err)
 	} else if err != nil {
-		return fmt.Errorf("GitHubConnection %s is not there", key.Name)
+		return fmt.Errorf("GitHubConnection %s doesn't exist", key.Name)
 	}
 	name, err := repositoryOf(repository, connection.Spec.URL)
 	if err != nil {
@@ -159,7 +160,7 @@ func (r *CommitStatusReporter) repository(ctx context.Context, source *v1alpha1.
 	return object.Spec.URL, nil
 }
 
-// failed tries again later. It notes each new refusal, and records an event for it.
+// failed retries later. For each new refusal, it writes the status and emits an event.
 func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.PoolSource, v revisionState, err error) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
@@ -173,25 +174,26 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	}
 	reportsTotal.WithLabelValues("refused").Inc()
 	key, last, message := client.ObjectKeyFromObject(source), r.lastOf(client.ObjectKeyFromObject(source)), github.Summary(err)
-	if was := source.Status.CommitStatus; was != nil { // as a former process may have told
+	if was := source.Status.CommitStatus; was != nil { // an earlier process may have reported it
 		last.refused = cmp.Or(last.refused, was.Message)
 	}
 	if withoutCommit(last.refused) != withoutCommit(message) {
 		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
-		kube.Warn(ctx, "GitHub can't be told what became of a revision", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
+		kube.Warn(ctx, "Setting the commit status of a revision failed", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
 	}
 	last.refused = message
 	r.last.Store(key, last)
 	return ctrl.Result{RequeueAfter: refusedRetry}, r.note(ctx, source, message)
 }
 
-// ofCommit are the words of a refusal that name the commit: each has the same cause.
+// ofCommit matches the part of a refusal that names the commit. Refusals that only differ there have the same cause.
 var ofCommit = regexp.MustCompile(`commit [0-9a-f]{7} `)
 
-// withoutCommit is what a refusal says, whichever commit it is of.
+// withoutCommit returns a refusal without its commit.
 func withoutCommit(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
 
-// note writes into a source's status why GitHub isn't told, "" if it is. The other fields are the Reconciler's, which may be writing them.
+// note writes into a source's status why a report failed, or "" if it succeeded. The Reconciler may be writing the other
+// fields.
 func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal string) error {
 	was, is := source.Status.CommitStatus, (*v1alpha1.CommitStatusFailure)(nil)
 	if refusal != "" {
@@ -206,7 +208,7 @@ func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSo
 	changed := source.DeepCopy()
 	changed.Status.CommitStatus = is
 	if err := r.sources.Client.Status().Patch(ctx, changed, client.MergeFrom(source)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("noting whether GitHub is told: %w", err)
+		return fmt.Errorf("recording the result of the commit status: %w", err)
 	}
 	return nil
 }
@@ -217,7 +219,7 @@ func (r *CommitStatusReporter) lastOf(key types.NamespacedName) lastReport {
 	return last
 }
 
-// wait returns how long a revision whose outcome keeps changing has to wait.
+// wait returns how long a revision whose outcome keeps changing must wait.
 func (t lastReport) wait(v revisionState, now time.Time) time.Duration {
 	if t.revision != v.revision || t.times < reportBurst {
 		return 0
@@ -239,7 +241,7 @@ type diagnosis struct {
 	diagnostics []v1alpha1.Diagnostic
 }
 
-// keepDiagnostics keeps the diagnostics that the status has no room for, for the CommitStatusReporter.
+// keepDiagnostics stores, for the CommitStatusReporter, the diagnostics that do not fit into the status.
 func (r *Reconciler) keepDiagnostics(source *v1alpha1.PoolSource, rev revision, outcome error) {
 	key := client.ObjectKeyFromObject(source)
 	r.diagnoses.Delete(key)
@@ -251,7 +253,7 @@ func (r *Reconciler) keepDiagnostics(source *v1alpha1.PoolSource, rev revision, 
 	}
 }
 
-// diagnosticsOf returns what keepDiagnostics kept of a revision.
+// diagnosticsOf returns the stored diagnostics of a revision.
 func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []v1alpha1.Diagnostic {
 	if kept, ok := r.diagnoses.Load(key); ok && kept.(diagnosis).revision == revision {
 		return kept.(diagnosis).diagnostics

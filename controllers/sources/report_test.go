@@ -27,10 +27,10 @@ import (
 	"github.com/corral-dev/corral/internal/gitsource"
 )
 
-// commit is the sha1 of a revision of these tests.
+// commit returns the SHA-1 of a revision in these tests.
 func commit(digit string) string { return strings.Repeat(digit, 40) }
 
-// fakeGitHub keeps what it was told, as REPOSITORY STATE TITLE ANNOTATIONS.
+// fakeGitHub records reports, as REPOSITORY STATE TITLE ANNOTATIONS.
 type fakeGitHub struct {
 	reports []string
 	err     error
@@ -46,7 +46,7 @@ func (g *fakeGitHub) ReportCommit(_ context.Context, repository, sha string, r r
 	return nil
 }
 
-// reportWorld is a world whose source reports to GitHub, and a clock.
+// reportWorld is a world whose source reports to GitHub, with a clock.
 type reportWorld struct {
 	*world
 	*fakeGitHub
@@ -66,7 +66,7 @@ func newReportWorld(t *testing.T, objects ...client.Object) *reportWorld {
 	return x
 }
 
-// sync reconciles the source, and then tells of it.
+// sync reconciles the source, and then reports its result.
 func (x *reportWorld) sync() ctrl.Result {
 	x.t.Helper()
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ci", Name: "us"}}
@@ -145,7 +145,7 @@ func TestWhatIsNoFaultOfACommitIsNotTold(t *testing.T) {
 	}
 }
 
-// err0 lets the Git server fail.
+// err0 makes the Git server fail.
 func (x *reportWorld) err0(err error) { x.forge.err = err }
 
 func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
@@ -153,7 +153,7 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(1)
 	refusal := func() error {
 		e := github.NewError(github.KindForbidden, "reading the check runs of commit "+x.tip[len(x.tip)-7:]+" of acme/pools", 403, 0, "no", nil)
-		e.RequestID = rand.Text() // another each time
+		e.RequestID = rand.Text() // another one each time
 		return fmt.Errorf("writing check runs wants the permission checks: write: %w", e)
 	}
 	x.err = refusal()
@@ -162,7 +162,7 @@ func TestARefusalOfGitHubIsSaidOnceAndBlocksNothing(t *testing.T) {
 	}
 	since := x.now
 	x.now = x.now.Add(refusedRetry)
-	x.reporter.last.Clear() // as another process would
+	x.reporter.last.Clear() // as in another process
 	x.err = refusal()
 	x.sync()
 	x.tip, x.results["main@sha1:"+commit("b")] = "main@sha1:"+commit("b"), wrong(1)
@@ -297,7 +297,7 @@ func TestRepositoriesThatAConnectionCovers(t *testing.T) {
 		"another host":               {"https://gitlab.com/acme/pools", "https://github.com/acme", "", `the repository is at "gitlab.com", and the connection is to github.com`},
 		"a host that ends like it":   {"https://evilgithub.com/acme/pools", "https://github.com/acme", "", "the repository is at"},
 		"a file":                     {"file:///acme/pools", "https://github.com/acme", "", "the repository is at"},
-		"deeper":                     {"https://github.com/acme/pools/more", "https://github.com/acme", "", "is none of a GitHub repository"},
+		"deeper":                     {"https://github.com/acme/pools/more", "https://github.com/acme", "", "is not that of a GitHub repository"},
 		"an enterprise":              {"https://github.com/acme/pools", "https://github.com/enterprises/big", "", "name one to the organization acme"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources makes the cluster hold what a Git repository, or an artifact of Flux, declares: it fetches a
-// revision, compiles it, applies its objects and prunes what left it. A revision that does
-// not compile, or that would remove too much, changes nothing.
+// Package sources makes the cluster match what a Git repository or a Flux artifact declares: it fetches a revision,
+// compiles it, applies its objects and prunes what left it. A revision that does not compile, or that would remove too
+// much, changes nothing.
 package sources
 
 import (
@@ -30,19 +30,19 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// fieldOwner is the field manager of what sources apply.
+// fieldOwner is the field manager of applied objects.
 const fieldOwner = client.FieldOwner("corral-source")
 
 // Fetcher reads Git repositories.
 type Fetcher interface {
-	// Resolve returns the revision a request stands for, cheaply.
+	// Resolve returns the revision of a request at low cost.
 	Resolve(context.Context, gitsource.Request) (string, error)
 	// Fetch reads that revision.
 	Fetch(context.Context, gitsource.Request) (gitsource.Checkout, error)
 }
 
-// Compiler turns files into objects, within limits. What is wrong with the files, or costs more
-// than the limits, is in the result's diagnostics; an error means that it could not be tried.
+// Compiler compiles files to objects, within limits. The result's diagnostics report errors in the files and exceeded
+// limits. An error means that compilation could not be tried.
 type Compiler interface {
 	Compile(context.Context, fs.FS, compile.Options) (compile.Result, error)
 }
@@ -57,7 +57,7 @@ type Compiler interface {
 // Reconciler reconciles PoolSources.
 type Reconciler struct {
 	kube.Reporter
-	// Live reads without a cache: Secrets by name, and who holds which object.
+	// Live reads without a cache: Secrets by name, and which source holds which object.
 	Live        client.Reader
 	Impersonate Impersonate
 	Fetcher     Fetcher
@@ -70,7 +70,7 @@ type Reconciler struct {
 	compiled *compileCache
 	claims   sync.Map // of namespace to *sync.Mutex
 
-	withRights sync.Map // of types.NamespacedName to *v1alpha1.PoolSource, as it may be gone when what it applied can go
+	withRights sync.Map // of types.NamespacedName to *v1alpha1.PoolSource, because a source may be gone before its objects can be deleted
 
 	keepsDiagnoses bool     // for a CommitStatusReporter
 	diagnoses      sync.Map // of types.NamespacedName to diagnosis
@@ -79,7 +79,7 @@ type Reconciler struct {
 // Impersonate returns a client that acts as a service account.
 type Impersonate func(account types.NamespacedName) (client.Client, error)
 
-// New returns a reconciler of PoolSources. Live reads without a cache.
+// New returns a reconciler of PoolSources. live reads without a cache.
 func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetcher, artifacts Artifacts, compiler Compiler, options Options) *Reconciler {
 	return &Reconciler{
 		Reporter: report, Live: live, Impersonate: as, Fetcher: fetcher, Artifacts: artifacts, Compiler: compiler, Options: options,
@@ -87,7 +87,8 @@ func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetch
 	}
 }
 
-// pass is one look at one source: what is known at its beginning, and not set again, and its turn at a server.
+// pass is one reconciliation of one source. Its fields are set at the beginning and never replaced, except for its turn at
+// a server.
 type pass struct {
 	*Reconciler
 	source    *v1alpha1.PoolSource
@@ -106,20 +107,20 @@ type outcome struct {
 
 // Reconcile brings one source up to date, as a chain of values:
 //
-//  1. check: can this source be named in a label?
-//  2. identify → actor: as whom are objects applied and pruned?                         (identity.go)
-//  3. bind → what it holds: that follows spec.deletionPolicy, even when suspended       (hold.go)
-//  4. refer: may it name what it names?                                                 (depends.go)
-//  5. resolve → revision: which one does the reference stand for?                       (build.go, flux.go)
-//  6. depend: is what it depends on ready?                                              (depends.go)
-//  7. build → built: fetch and compile it, unless that is known                         (build.go)
-//  8. decide → plan: what to apply, refuse and remove; a pure function                  (plan.go)
-//  9. apply → what was applied: server-side; pools once policies are in force           (apply.go)
-//  10. prune → what was deleted: what left the source, pools first                      (apply.go)
+//  1. check: can this source's name be used in a label?
+//  2. identify → actor: as which account are objects applied and pruned?                (identity.go)
+//  3. bind → held objects: make them follow spec.deletionPolicy, even when suspended    (hold.go)
+//  4. refer: are its references to other namespaces allowed?                           (depends.go)
+//  5. resolve → revision: to which revision does the reference resolve?                (build.go, flux.go)
+//  6. depend: are its dependencies ready?                                              (depends.go)
+//  7. build → built: fetch and compile the revision, unless it is cached               (build.go)
+//  8. decide → plan: what to apply, refuse and remove; a pure function                 (plan.go)
+//  9. apply → applied objects: server-side; pools once policies are in force           (apply.go)
+//  10. prune → deleted objects: those that left the source, pools first                (apply.go)
 //  11. project → status: the revision, its diagnostics, the inventory
 //
-// There is no finalizer: owner references say what becomes of the objects when the source is deleted, and an annotation what
-// becomes of connections, as they stay while runners need them (clear in hold.go). What gives rights to runners' hooks stays as well
+// There is no finalizer. Owner references decide what happens to the objects when the source is deleted. An annotation does
+// so for connections, which stay while runners need them (clear in hold.go). Rights of runners' hooks stay as well
 // (clearRights in account.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
@@ -180,7 +181,8 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 	return p.carryOut(ctx, o)
 }
 
-// fetchAndBuild returns what the source's reference stands for now. With an error, it returns the revision that is to blame, if it is known.
+// fetchAndBuild returns the build of the source's current revision. On an error, it returns the revision to blame, if
+// known.
 func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 	if err := p.refer(); err != nil {
 		return built{}, err
@@ -195,7 +197,8 @@ func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 	return p.build(ctx, rev)
 }
 
-// carryOut applies what was built, and prunes. Until it is over, no other source of the namespace decides who holds what.
+// carryOut applies the build, and prunes. Meanwhile no other source of the namespace decides which source holds which
+// object.
 func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	defer p.claim(p.source.Namespace)()
 	now, err := p.look(ctx, p.declaredIDs(o.built))
@@ -213,7 +216,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	p.tellRightsLeft(rev)
+	p.reportRightsLeft(rev)
 	gone, waiting, err := p.prune(ctx, rev, plan)
 	o.holds.Delete(gone...)
 	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())
@@ -224,7 +227,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	return o, err
 }
 
-// check refuses a source that can't be worked on.
+// check refuses a source that cannot be processed.
 func check(source *v1alpha1.PoolSource) error {
 	if errs := validation.IsValidLabelValue(source.Name); len(errs) > 0 {
 		return kube.Stall(catalog.SourceNameInvalid.With().Detailed(errs[0]))
@@ -236,7 +239,7 @@ func check(source *v1alpha1.PoolSource) error {
 	return nil
 }
 
-// project returns the status after a pass; its conditions are left to the attempt.
+// project returns the status after a pass, except for the conditions, which the attempt sets.
 func project(source *v1alpha1.PoolSource, o outcome, err error) v1alpha1.PoolSourceStatus {
 	status := source.Status
 	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok && !source.Spec.Suspend {
@@ -256,10 +259,10 @@ func project(source *v1alpha1.PoolSource, o outcome, err error) v1alpha1.PoolSou
 	return status
 }
 
-// minRetry is the least time to the next attempt, as for spec.interval: less is no back-off, and 0 no attempt at all.
+// minRetry is the minimum delay before a retry, as for spec.interval: less would be no back-off, and 0 no retry at all.
 const minRetry = time.Second
 
-// retryAfter is the time to the next attempt after one that failed.
+// retryAfter returns the delay before the next attempt after a failure.
 func (p *pass) retryAfter() time.Duration {
 	return p.jitter(max(minRetry, p.source.Spec.GetRetryInterval()))
 }

@@ -37,7 +37,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// forge is a Git server and a compiler in one: a revision stands for a result. It remembers what it was asked.
+// forge is a Git server and a compiler in one: it maps revisions to results, and records requests.
 type forge struct {
 	tip      string
 	results  map[string]compile.Result
@@ -73,14 +73,14 @@ func (f *forge) Compile(_ context.Context, files fs.FS, options compile.Options)
 	return f.results[string(revision)], f.buildErr
 }
 
-// world is a source called us in the namespace ci, and all around it.
+// world is a source called us in the namespace ci, with its environment.
 type world struct {
 	*forge
 	t          *testing.T
 	client     client.Client
 	events     *events.FakeRecorder
 	reconciler *Reconciler
-	applyErr   map[string]error // by the object's name
+	applyErr   map[string]error // by the name of the object
 	applying   func(name string)
 	deleteErr  error
 }
@@ -140,7 +140,7 @@ func us(change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	return source
 }
 
-// push makes a revision of objects the tip.
+// push makes a revision with the objects the tip.
 func (w *world) push(revision string, objects ...compile.Object) {
 	w.tip = revision
 	w.results[revision] = compile.Result{Objects: objects}
@@ -183,7 +183,7 @@ func (w *world) change(change func(*v1alpha1.PoolSource)) {
 	}
 }
 
-// objects lists what stands there and who holds it.
+// objects lists the existing objects and which source holds them.
 func (w *world) objects() map[string]string {
 	w.t.Helper()
 	got := map[string]string{}
@@ -209,8 +209,8 @@ func (w *world) expectObjects(want map[string]string) {
 	}
 }
 
-// expectReady checks the conditions, in short: Ready's status and reason, and which of
-// Stalled and Reconciling hold.
+// expectReady checks the conditions, in short form: Ready's status and reason, and which of Stalled and Reconciling are
+// true.
 func (w *world) expectReady(want string, texts ...string) {
 	w.t.Helper()
 	source := w.source()
@@ -797,7 +797,7 @@ func TestOwnerReferencesFollowTheDeletionPolicy(t *testing.T) {
 	if diff := cmp.Diff(want, owners()); diff != "" {
 		t.Error(diff)
 	}
-	// It holds for what stands, whatever becomes of the revision.
+	// The policy applies to existing objects, whatever the result of the revision.
 	w.pushBroken("main@sha1:2", 1)
 	w.change(func(s *v1alpha1.PoolSource) { s.Spec.DeletionPolicy = v1alpha1.DeletionOrphan })
 	w.reconcile()
@@ -874,7 +874,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// While another source waits in vain for the server, this one neither waits nor says something new.
+// While another source waits for a server that does not answer, this one neither waits nor reports anything new.
 func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
 	w := newWorld(t, us())
 	w.err = fmt.Errorf("asking: %w", gitsource.ErrTimeout)

@@ -25,20 +25,21 @@ import (
 	"github.com/corral-dev/corral/internal/meter"
 )
 
-// Options of the controller.
+// Options are the options of the controller.
 type Options struct {
-	// Concurrent is how many sources are worked on at once; at least 1.
+	// Concurrent is how many sources are reconciled concurrently; at least 1.
 	Concurrent int
-	// JitterPercent spreads the sources' intervals by so much to either side, 0 to 99.
+	// JitterPercent spreads the sources' intervals by this percentage in either direction, 0 to 99.
 	JitterPercent int
-	// DefaultServiceAccount in a source's namespace acts for sources that name none; "" for the controller.
+	// DefaultServiceAccount is the service account, in a source's namespace, for sources without one; empty for the
+	// controller.
 	DefaultServiceAccount string
-	// CrossNamespace allows sources to name sources and artifacts of other namespaces.
+	// CrossNamespace allows sources to refer to sources and artifacts in other namespaces.
 	CrossNamespace bool
 }
 
-// SetupWithManager watches PoolSources, what they depend on, and the kinds of Flux that they name. Their objects are not watched: what others change in
-// them is put right at the interval.
+// SetupWithManager watches PoolSources, their dependencies, and the kinds of Flux that they refer to. Applied objects are
+// not watched: changes by others are corrected at the interval.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.JitterPercent < 0 || r.JitterPercent > 99 {
 		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", r.JitterPercent)
@@ -46,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	asked := builder.WithPredicates(predicate.Or(
 		predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}, pruneAllowed))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, dependencyIndex, indexDependencies); err != nil {
-		return fmt.Errorf("indexing what sources depend on: %w", err)
+		return fmt.Errorf("indexing the dependencies of sources: %w", err)
 	}
 	controller, err := ctrl.NewControllerManagedBy(mgr).
 		Named("poolsource").
@@ -65,26 +66,25 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// tenant has the sources of one namespace wait for each other, should all of them name
-// servers that don't answer.
+// tenant makes the sources of a namespace wait for each other, in case all of them use servers that do not answer.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// jitter spreads a time to the next attempt.
+// jitter spreads a delay.
 func (r *Reconciler) jitter(d time.Duration) time.Duration {
 	return spread(d, r.JitterPercent, rand.Float64())
 }
 
-// spread moves a duration by up to so many percent to either side, as chance, from 0 to 1, has it.
+// spread changes a duration by up to the percentage in either direction. chance is a random number from 0 to 1.
 func spread(d time.Duration, percent int, chance float64) time.Duration {
 	return d + time.Duration(float64(d)*float64(percent)/100*(2*chance-1))
 }
 
-// pruneAllowed passes updates that let a revision remove more, or take that back.
+// pruneAllowed passes updates that allow a revision to remove more, or revoke that.
 var pruneAllowed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetAnnotations()[v1alpha1.AllowPruneAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.AllowPruneAnnotation]
 }}
 
-// marked passes the connections that a start finds, as their sources may have gone before.
+// marked passes the connections that exist at a start, because their sources may already be gone.
 var marked = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return isMarked(e.Object) },
 	UpdateFunc:  func(event.UpdateEvent) bool { return false },
@@ -92,7 +92,7 @@ var marked = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// holder is the source that holds an object.
+// holder returns the source that holds an object.
 func holder(_ context.Context, object client.Object) []reconcile.Request {
 	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.SourceLabel]}
 	return []reconcile.Request{{NamespacedName: key}}

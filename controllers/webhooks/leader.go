@@ -21,9 +21,9 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
-// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them, which
-// exempts it from the limits on sources, and from nothing else.
+// Labels of the leader election lease with the address of the leader's webhook server. They are written together with the
+// leader's name, so they never belong to an earlier leader. Replicas prove with the key that a request comes from them.
+// That exempts the request from the limits per source, and from nothing else.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"
@@ -31,38 +31,38 @@ const (
 )
 
 const (
-	// leaseFor is how long the lease that was read is taken for what it is.
+	// leaseFor is how long a lease that was read is considered current.
 	leaseFor = 2 * time.Second
-	// failedFor is how long a leader that doesn't answer isn't asked again.
+	// failedFor is how long a leader that does not answer is not called again.
 	failedFor = time.Second
 )
 
-// Labels returns the labels by which a leader says where its server listens; with empty values if there is none, so that those
-// of a former leader don't stay.
+// Labels returns the labels with the address of a leader's server. If there is none, their values are empty, so that the
+// labels of an earlier leader do not stay.
 func Labels(address netip.AddrPort, key string) map[string]string {
 	if !address.IsValid() {
 		return map[string]string{HostLabel: "", PortLabel: "", KeyLabel: ""}
 	}
-	// A label's value has no colons.
+	// A label's value may not contain colons.
 	host := strings.ReplaceAll(address.Addr().Unmap().WithZone("").StringExpanded(), ":", "-")
 	return map[string]string{HostLabel: host, PortLabel: strconv.Itoa(int(address.Port())), KeyLabel: key}
 }
 
-// addressOf reads Labels.
+// addressOf parses Labels.
 func addressOf(labels map[string]string) (netip.AddrPort, error) {
 	host, err := netip.ParseAddr(strings.ReplaceAll(labels[HostLabel], "-", ":"))
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("reading the address of the leader: %w", err)
 	}
 	port, err := strconv.ParseUint(labels[PortLabel], 10, 16)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("reading where the leader listens: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("reading the address of the leader: %w", err)
 	}
 	return netip.AddrPortFrom(host, uint16(port)), nil
 }
 
-// Advertised returns where other replicas reach a server that listens at address: at ip, unless it listens at one address only.
-// The zero value says that they can't.
+// Advertised returns the address at which other replicas reach a server that listens at address. This is ip, unless the
+// server listens at one address only. The zero value means that they cannot reach it.
 func Advertised(address net.Addr, ip netip.Addr) netip.AddrPort {
 	listens, err := netip.ParseAddrPort(address.String())
 	if err != nil {
@@ -77,7 +77,8 @@ func Advertised(address net.Addr, ip netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ip, listens.Port())
 }
 
-// Leader says which replica takes events, by the lease. It is asked for signed events only, so others cost no request.
+// Leader finds the replica that accepts events, from the lease. It is only asked for signed events, so that other requests
+// cost no read.
 type Leader struct {
 	// Elected is closed once this process leads.
 	Elected <-chan struct{}
@@ -126,7 +127,7 @@ func (l *Leader) Failed(address string) {
 }
 
 func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
-	// Others wait for it too, so it isn't ended when this request is.
+	// Other requests wait for the result, so it is not cancelled with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
 	lease := &coordinationv1.Lease{}
@@ -134,7 +135,7 @@ func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
 		return webhook.Peer{}, fmt.Errorf("reading the lease: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return webhook.Peer{}, errors.New("nobody holds the lease")
+		return webhook.Peer{}, errors.New("the lease has no holder")
 	}
 	address, err := addressOf(lease.Labels)
 	if err != nil {

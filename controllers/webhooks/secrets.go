@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhooks runs the server for GitHub's webhooks in each replica: it tells it the secrets of
-// GitHubConnections, and where the leader is. It only reads.
+// Package webhooks runs the server for GitHub's webhooks in each replica. It provides the server with the secrets of
+// GitHubConnections and the address of the leader. It only reads from the cluster.
 package webhooks
 
 import (
@@ -23,21 +23,22 @@ import (
 )
 
 const (
-	// secretFor is how long a Secret that was read is taken for what it is, and missingFor one that couldn't be read.
+	// secretFor is how long a Secret that was read is considered current, and missingFor how long a failed read is.
 	secretFor, missingFor = time.Minute, 5 * time.Second
-	// freshAfter is how soon a Secret is read again because a signature doesn't fit: by forged events at most so often.
+	// freshAfter is the minimum delay before a Secret is read again because of a wrong signature, which limits reads caused by
+	// forged events.
 	freshAfter = 10 * time.Second
-	// readWithin is when the API server must have answered.
+	// readWithin is the deadline for an answer of the API server.
 	readWithin = 3 * time.Second
 )
 
-// Secrets reads the Secrets of connections by name, and remembers them shortly: one entry a connection there is.
+// Secrets reads the Secrets of connections by name, and caches them for a short time: one entry per existing connection.
 type Secrets struct {
 	// Connections reads GitHubConnections, from a cache.
 	Connections client.Reader
-	// Live reads Secrets, which are never cached otherwise.
+	// Live reads Secrets, which no other cache contains.
 	Live client.Reader
-	// Namespaces that are watched; all if empty.
+	// Namespaces are the watched namespaces; all if empty.
 	Namespaces []string
 	// Signatures forgets connections that are gone.
 	Signatures *webhook.Signatures
@@ -47,7 +48,7 @@ type Secrets struct {
 	known map[types.NamespacedName]*entry
 }
 
-// entry is what is known of a connection's Secret. Whoever needs it while it is read waits.
+// entry is the cached Secret of a connection. Concurrent readers wait while it is read.
 type entry struct {
 	mu      sync.Mutex
 	name    string
@@ -73,7 +74,7 @@ func (s *Secrets) Of(ctx context.Context, connection types.NamespacedName, fresh
 	return s.entry(connection).of(ctx, s, types.NamespacedName{Namespace: connection.Namespace, Name: conn.Spec.Webhook.SecretRef.Name}, fresh)
 }
 
-// Forget drops what is known of a connection that is gone.
+// Forget drops the state of a connection that is gone.
 func (s *Secrets) Forget(connection types.NamespacedName) {
 	s.mu.Lock()
 	_, known := s.known[connection]
@@ -99,7 +100,8 @@ func (s *Secrets) entry(connection types.NamespacedName) *entry {
 	return e
 }
 
-// of reads the Secret unless what is known is good enough. While the API server doesn't answer, what was read before holds.
+// of reads the Secret unless the cached value is recent enough. While the API server does not answer, the previous value
+// stays valid.
 func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName, fresh bool) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,7 +112,7 @@ func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName,
 	if e.name != secret.Name {
 		e.name, e.secrets, e.err = secret.Name, nil, nil
 	}
-	// Others wait for it too, so it isn't ended when this request is.
+	// Other requests wait for the result, so it is not cancelled with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
 	secrets, err := readSecrets(ctx, s.Live, secret)
@@ -121,7 +123,7 @@ func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName,
 	return e.secrets, e.err
 }
 
-// lasts is how long what is known is good enough.
+// lasts returns how long the cached value is recent enough.
 func (e *entry) lasts(fresh bool) time.Duration {
 	switch {
 	case e.err != nil:

@@ -26,26 +26,26 @@ import (
 // Collectors returns the metrics of the server.
 func Collectors() []prometheus.Collector { return webhook.Collectors() }
 
-// Options of the server.
+// Options are the options of the server.
 type Options struct {
-	// Listener that it answers.
+	// Listener accepts the server's connections.
 	Listener net.Listener
-	// TrustedProxies are believed what they say in X-Forwarded-For.
+	// TrustedProxies are the proxies whose X-Forwarded-For header is trusted.
 	TrustedProxies []netip.Prefix
-	// Key by which other replicas tell that they passed a request on.
+	// Key identifies requests that other replicas forward.
 	Key string
-	// Lease by which replicas agree on a leader.
+	// Lease is the leader election lease.
 	Lease types.NamespacedName
-	// Namespaces that are watched; all if empty.
+	// Namespaces are the watched namespaces; all if empty.
 	Namespaces []string
-	// Tracker of this process, which takes events while it leads.
+	// Tracker accepts events while this process leads.
 	Tracker webhook.Tracker
-	// Signatures is told of each event whether its connection's secret signed it.
+	// Signatures records for each event whether its connection's secret signed it.
 	Signatures *webhook.Signatures
 	Now        func() time.Time
 }
 
-// server is the webhook server as the manager runs it.
+// server is the webhook server as a manager.Runnable.
 type server struct {
 	*webhook.Server
 	listener net.Listener
@@ -53,7 +53,7 @@ type server struct {
 	serving  atomic.Bool
 }
 
-// SetupWithManager has the manager run the server, whether it leads or not.
+// SetupWithManager adds the server to the manager. It runs whether or not this process leads.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Signatures: o.Signatures, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
@@ -67,15 +67,15 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	return mgr.Add(s)
 }
 
-// check keeps events from being sent here that nobody would answer.
+// check keeps the replica unready until the server can answer events.
 func (s *server) check(*http.Request) error {
 	if !s.serving.Load() {
-		return errors.New("the webhook server isn't up yet")
+		return errors.New("the webhook server isn't ready yet")
 	}
 	return nil
 }
 
-// watch waits until connections are known, and forgets those that are deleted.
+// watch waits until connections are known, and forgets deleted ones.
 func watch(ctx context.Context, mgr ctrl.Manager, secrets *Secrets) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.GitHubConnection{})
 	if err != nil {
@@ -105,5 +105,5 @@ func (s *server) Start(ctx context.Context) error {
 	return s.Serve(ctx, s.listener)
 }
 
-// NeedLeaderElection has every replica answer.
+// NeedLeaderElection returns false, so that every replica answers.
 func (s *server) NeedLeaderElection() bool { return false }

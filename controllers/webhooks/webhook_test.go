@@ -32,7 +32,7 @@ var (
 	lease = types.NamespacedName{Namespace: "corral", Name: "corral.corral.dev"}
 )
 
-// stage is a cluster with a connection and its Secret, that counts what is read of Secrets and leases.
+// stage is a cluster with a connection and its Secret. It counts reads of Secrets and leases.
 type stage struct {
 	*testing.T
 	client.Client
@@ -111,7 +111,7 @@ func TestSecretIsReadOnceInAWhile(t *testing.T) {
 	}
 	s.wantSecrets(x, false, 1, "new", "old")
 	s.wantSecrets(x, true, 1, "new", "old")
-	// A signature that doesn't fit: it is read again, but not for each.
+	// A signature does not match: the Secret is read again, but not for each such event.
 	s.now = s.now.Add(freshAfter)
 	s.wantSecrets(x, true, 2, "newer")
 	s.wantSecrets(x, true, 2, "newer")
@@ -158,7 +158,7 @@ func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
 	s.wantSecrets(x, false, 1, "one")
 	s.down, s.now = errors.New("timed out"), s.now.Add(secretFor)
 	s.wantSecrets(x, false, 2, "one")
-	// Another Secret isn't that one.
+	// A cached value is not used for another Secret.
 	conn := connection("other")
 	if err := s.Get(t.Context(), key, conn); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestSecretHoldsWhileTheClusterDoesNotAnswer(t *testing.T) {
 	}
 	s.down, s.now = nil, s.now.Add(missingFor)
 	s.wantSecrets(x, false, 4, "two")
-	// One that was deleted is gone.
+	// A deleted Secret is gone.
 	if err := s.Delete(t.Context(), secretOf("other", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -252,9 +252,9 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 		err     string
 	}{
 		"held":             {[]client.Object{held("one", there)}, "10.1.2.3:8081", ""},
-		"released":         {[]client.Object{held("", there)}, "", "nobody holds the lease"},
-		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}, "KEY"))}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
-		"leader of before": {[]client.Object{held("one", nil)}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
+		"released":         {[]client.Object{held("", there)}, "", "the lease has no holder"},
+		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}, "KEY"))}, "", `reading the address of the leader: ParseAddr(""): unable to parse IP`},
+		"leader of before": {[]client.Object{held("one", nil)}, "", `reading the address of the leader: ParseAddr(""): unable to parse IP`},
 		"none":             {nil, "", `reading the lease: leases.coordination.k8s.io "corral.corral.dev" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
