@@ -77,7 +77,7 @@ type ScalingInput struct {
 	Zone string `json:"zone"`
 }
 
-// Usage is what is granted across the fleet. A pool's grant is the larger of its current and its intended number of
+// Usage contains the grants of all pools. A pool's grant is the larger of its current and its intended number of
 // runners. The groups are the groups that contain the pool, without the pool itself.
 type Usage struct {
 	// Granted is the grant of the pool itself.
