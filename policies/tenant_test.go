@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// naive are rules as people write them first: on containers, and on fields by their usual name and value.
+// naive are typical first versions of rules: they check only containers, and only the usual names and values of fields.
 const naive = `package corral.template
 
 deny contains "privileged" if input.pod.spec.containers[_].securityContext.privileged
@@ -62,19 +62,19 @@ deny contains "memory" if {
 deny contains "inject" if input.pod.metadata.labels["sidecar.istio.io/inject"]
 `
 
-// A pod, beside what makes it a good one: in its metadata, its spec, its runner, a container before it, or one volume.
+// trick is a pod that differs from a good pod: in its metadata, its spec, its runner container, an init container, or one volume.
 type trick struct {
 	name                                      string
 	metadata, spec, container, before, volume string
-	// codes of the rules of Tenant that deny it, each once, or why none does.
+	// codes are the rules of Tenant that deny it, each once; reason is why none does.
 	codes, reason string
-	// over is what the pod gets of its connection's network.
+	// over is the network configuration that the pod gets from its connection.
 	over podspec.Network
-	// cache that the pod mounts.
+	// cache is mounted by the pod.
 	cache *v1alpha1.CacheSpec
 }
 
-// A claim that is made for the pod, by its spec.
+// claim is an ephemeral volume with a claim template.
 func claim(spec string) string {
 	return `"ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},` + spec + `}}}`
 }
@@ -193,7 +193,7 @@ var tricks = []trick{
 	{name: "one zone alone", spec: `"nodeSelector":{"topology.kubernetes.io/zone":"a"}`, reason: "a zone belongs to no tenant; reserve nodes of other tenants with taints"},
 }
 
-// pod is the runner's pod as it would be made of the template.
+// pod returns the runner pod that Corral would create from the template.
 func (c *trick) pod(t *testing.T) json.RawMessage {
 	t.Helper()
 	good := `"resources":{"limits":{"memory":"4Gi"},"requests":{"cpu":"1"}},` +
@@ -249,7 +249,7 @@ func bind(t *testing.T, source policy.Source) *policy.Bound {
 
 var somePool = policy.Pool{Namespace: "ci", Name: "linux", Labels: map[string]string{}}
 
-// denials asks about a pod.
+// denials returns the denials for a pod.
 func denials(t *testing.T, bound *policy.Bound, pod json.RawMessage) []v1alpha1.PolicyFinding {
 	t.Helper()
 	answer := bound.Template(t.Context(), policy.TemplateInput{Pool: somePool, Pod: pod})
@@ -309,7 +309,7 @@ func TestTenantCatchesWhatNaiveRulesMiss(t *testing.T) {
 	}
 }
 
-// The same in the usual way is found by the naive rules: they don't only miss everything.
+// The naive rules find violations in their usual form, so that missing the tricks is not trivial.
 func TestNaiveRulesFindTheUsual(t *testing.T) {
 	plain, whole := bind(t, naiveRules()), bind(t, tenant())
 	for _, c := range []trick{
@@ -340,7 +340,7 @@ func TestTenantAllowsAGoodPod(t *testing.T) {
 	}
 }
 
-// A family beside the preset has its own parameters.
+// A family that is set in addition to the preset has its own parameters.
 func TestTenantWithExceptions(t *testing.T) {
 	source := tenant()
 	source.Library.PodSecurity = &v1alpha1.PodSecurityRules{Level: "baseline"}
@@ -355,7 +355,7 @@ func TestTenantWithExceptions(t *testing.T) {
 	}
 }
 
-// TestNoFieldNamesASecretUnseen makes a pod for each field of Kubernetes' pods that names a Secret.
+// Checks each field of the Kubernetes pod API that refers to a Secret.
 func TestNoFieldNamesASecretUnseen(t *testing.T) {
 	bound, found := bind(t, policy.Source{Library: &v1alpha1.PolicyLibrary{Secrets: &v1alpha1.NameRules{}}}), 0
 	var walk func(at reflect.Type, path []string, names bool, above []reflect.Type)

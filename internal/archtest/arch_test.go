@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/corral-dev/corral/"
 
-// reached are the packages of the project, each with all that it reaches. The go command is asked once for all of them.
+// reached maps each package of the project to all of its dependencies. It runs the go command once for all packages.
 var reached = sync.OnceValues(func() (map[string][]string, error) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, module+"...").Output()
 	if err != nil {
@@ -28,7 +28,7 @@ var reached = sync.OnceValues(func() (map[string][]string, error) {
 	return all, nil
 })
 
-// deps lists all that a package reaches.
+// deps returns all dependencies of a package.
 func deps(t *testing.T, pkg string) []string {
 	t.Helper()
 	all, err := reached()

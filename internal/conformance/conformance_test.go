@@ -33,7 +33,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 		o.SessionExpiry = 2 * time.Second
 	}
 	leastHold := 20 * time.Millisecond
-	if o.Hold < leastHold { // also on a machine that takes a while to answer
+	if o.Hold < leastHold { // allows for a slow machine
 		leastHold = time.Minute
 	}
 	sim, err := githubsim.Start(o)
@@ -60,7 +60,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	return found
 }
 
-// differing are the checks that differ or weren't shown.
+// differing returns the checks that differ or were not shown.
 func differing(found map[string]Finding) map[string]Verdict {
 	differ := map[string]Verdict{}
 	for name, f := range found {
@@ -71,7 +71,7 @@ func differing(found map[string]Finding) map[string]Verdict {
 	return differ
 }
 
-// Each flavour that a GitHub is known to have, and each wrong answer, is found, and nothing else is.
+// Each known variant of GitHub's behavior, and each wrong answer, is detected, and nothing else is.
 func TestWhatAGitHubDoesIsFound(t *testing.T) {
 	refused := func(endpoint githubsim.Endpoint, status int) githubsim.Fault {
 		return githubsim.Fault{Endpoint: endpoint, Status: status, Times: 1}
@@ -143,7 +143,7 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 	}
 }
 
-// A configuration that is not GitHub's own is told, and stops nothing.
+// An invalid configuration is reported and does not stop the run.
 func TestConfigurationsThatCannotBeUsed(t *testing.T) {
 	encode := func(files map[string]string) string {
 		raw := map[string][]byte{}

@@ -24,7 +24,7 @@ import (
 
 const strangerSeed = 3
 
-// authOf is what a server asks for and is known by.
+// authOf returns the credentials and the host key for a server.
 func authOf(s *sshgit.Server) Auth { return Auth{Identity: s.Identity, KnownHosts: s.KnownHosts} }
 
 func TestFetchOverSSH(t *testing.T) {
@@ -132,7 +132,7 @@ func TestRefusalsOverSSH(t *testing.T) {
 	}
 }
 
-// hashedFor rewrites how often a key's passphrase is hashed.
+// hashedFor changes the number of rounds with which a key's passphrase is hashed.
 func hashedFor(t *testing.T, data []byte, rounds uint32) []byte {
 	t.Helper()
 	block, _ := pem.Decode(data)
@@ -161,7 +161,7 @@ func TestHostileSSHServers(t *testing.T) {
 				git.Stdout = channel
 				stdin, _ := git.StdinPipe()
 				_ = git.Start()
-				_, _ = io.ReadFull(channel, make([]byte, 60)) // a part of what is wanted
+				_, _ = io.ReadFull(channel, make([]byte, 60)) // part of the request
 				expire(nil)
 				_, _ = io.Copy(io.Discard, channel)
 				_ = stdin.Close()

@@ -6,17 +6,17 @@ package meter
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Counter counts from 0 on.
+// Counter returns a counter.
 func Counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// Counters are a Counter for each combination of labels.
+// Counters returns a counter for each combination of labels.
 func Counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// CountersOf are a Counter for each of the values of a label, which are there before anything is counted.
+// CountersOf returns a counter for each value of a label. They exist before anything is counted.
 func CountersOf(name, help, label string, values ...string) *prometheus.CounterVec {
 	counters := Counters(name, help, label)
 	for _, value := range values {
@@ -25,12 +25,12 @@ func CountersOf(name, help, label string, values ...string) *prometheus.CounterV
 	return counters
 }
 
-// Gauges are numbers that rise and fall, one for each combination of labels.
+// Gauges returns a gauge for each combination of labels.
 func Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
-// Histograms count by how large a value is, for each combination of labels.
+// Histograms returns a histogram for each combination of labels.
 func Histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }

@@ -15,7 +15,7 @@ import (
 
 const plainTemplate = "\ntemplate: {spec: {containers: [{name: runner, image: r}]}}"
 
-// Jobs work in one folder: that of the registration, of the runner's mount and of the daemon's.
+// Jobs work in one folder: the folder in the registration, in the runner's mount and in the daemon's mount.
 func TestTheWorkFolderIsTheSameInEachMode(t *testing.T) {
 	const inKubernetes = "containerMode: {type: Kubernetes, kubernetes: {workVolumeClaim: {size: 1Gi}}}"
 	for name, tc := range map[string]struct{ spec, folder, mounted, err string }{
@@ -64,7 +64,7 @@ func TestTheWorkFolderIsTheSameInEachMode(t *testing.T) {
 	}
 }
 
-// The template's own mount and variable win.
+// The template's own mount and variable take precedence.
 func TestATemplateMaySayItsWorkFolder(t *testing.T) {
 	template, err := podspec.Template(poolOf(t, `
 containerMode: {type: Docker}

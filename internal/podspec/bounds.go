@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Bounds of a template. What policies of the library take grows with them, and nothing else stops those.
+// Limits of a template. The cost of library policies grows with them, and nothing else stops those policies.
 const (
 	maxTemplateBytes = 128 << 10
-	maxContainers    = 64 // init containers included
+	maxContainers    = 64 // including init containers
 	maxVolumes       = 128
 )
 
 // Fits reports whether a pool may have a template of that size.
 func Fits(template []byte) bool { return checkSize(template) == nil }
 
-// checkSize refuses templates that are too large, before anything is done with them.
+// checkSize refuses templates that are too large, before they are processed.
 func checkSize(template []byte) error {
 	if len(template) > maxTemplateBytes {
 		return fmt.Errorf("spec.template: it has %d bytes, more than %d: keep scripts and configuration in the image, or in ConfigMaps", len(template), maxTemplateBytes)
@@ -27,7 +27,7 @@ func checkSize(template []byte) error {
 	return nil
 }
 
-// checkCounts refuses templates with too many of something.
+// checkCounts refuses templates with too many containers or volumes.
 func checkCounts(spec *corev1.PodSpec) error {
 	if n := len(spec.Containers) + len(spec.InitContainers); n > maxContainers {
 		return fmt.Errorf("spec.template.spec.containers: %d containers and init containers, more than %d", n, maxContainers)

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// poolOf is a pool whose spec is YAML.
+// poolOf returns a pool with a spec in YAML.
 func poolOf(t *testing.T, spec string) *v1alpha1.RunnerPool {
 	t.Helper()
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "pool"}}
@@ -44,7 +44,7 @@ func templateOf(t *testing.T, p *v1alpha1.RunnerPool) map[string]any {
 	return template
 }
 
-// flat adds the leaves of a value by their path; elements of lists are known by their name, if they have one.
+// flat adds the leaves of a value by their path. Elements of lists are identified by their name, if they have one.
 func flat(into map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -70,7 +70,7 @@ func flat(into map[string]string, path string, value any) {
 	into[strings.TrimPrefix(path, ".")] = string(text)
 }
 
-// The pod of each mode is that of ARC's chart for the same settings, but for what is listed here.
+// The pod of each mode equals the pod of ARC's chart for the same settings, except for the listed differences.
 func TestModesAreThoseOfARC(t *testing.T) {
 	const template = `
 template:
@@ -168,7 +168,7 @@ func TestWithoutAModeTheTemplateStaysByteForByte(t *testing.T) {
 	}
 }
 
-// What a mode adds must not change from version to version: runners would be replaced.
+// The additions of a mode must not change between versions, because runners would be replaced.
 func TestDigestsOfModesStay(t *testing.T) {
 	for mode, want := range map[string]string{
 		"{type: Docker, docker: {image: i, groupID: 5, mtu: 1400, registryMirrors: [\"https://m\"], resources: {limits: {cpu: 2}}}}": "a78ac35ad0",
@@ -192,7 +192,7 @@ func TestTemplate(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		mode, spec string
-		want       map[string]string // by path; empty is none
+		want       map[string]string // by path; empty for a missing field
 	}{
 		"Docker with all fields": {
 			`{type: Docker, docker: {image: "d:1", groupID: 5, mtu: 1400, registryMirrors: ["https://a", "https://b"], resources: {limits: {memory: 4Gi, cpu: 2}}}}`, runner,

@@ -10,20 +10,19 @@ import (
 )
 
 const (
-	// specimenSuffix ends the name of the runner that a specimen is of.
+	// specimenSuffix is the suffix of the name of a specimen's runner.
 	specimenSuffix = "-specimen"
 	specimenUID    = "00000000-0000-0000-0000-000000000000"
 )
 
-// Specimen builds the pod that runners of the pool get, for who judges it: with a
-// placeholder for what differs between runners, the names of the runner, its Secret and its claim.
-// Pools of one namespace, name and template have equal specimens. An error names the field of the template. It has nothing
-// of the connection's network.
+// Specimen builds a representative pod of the pool for checks and policies. It has placeholders where runners differ:
+// the names of the runner, its Secret and its claim. Pools with the same namespace, name and template have equal
+// specimens. Errors name the field of the template. It contains nothing of the connection's network.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 	return SpecimenOver(pool, Network{})
 }
 
-// SpecimenOver is Specimen with what the pod gets of its connection's network.
+// SpecimenOver is Specimen with the connection's network settings.
 func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	revision, template, err := RevisionOf(pool)
 	if err != nil {
@@ -32,7 +31,7 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	return SpecimenOf(pool, revision, template, n)
 }
 
-// RevisionOf returns the first of the names that the revision of a pool's template may have, and the template.
+// RevisionOf returns the first possible name for the revision of a pool's template, and the template.
 func RevisionOf(pool *v1alpha1.RunnerPool) (name string, template []byte, err error) {
 	if template, err = Template(pool); err != nil {
 		return "", nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// lines shows diagnostics as FILE:LINE:COLUMN: MESSAGE.
+// lines formats diagnostics as FILE:LINE:COLUMN: MESSAGE.
 func lines(list []v1alpha1.Diagnostic) []string {
 	var all []string
 	for _, d := range list {
@@ -25,12 +25,12 @@ func lines(list []v1alpha1.Diagnostic) []string {
 	return all
 }
 
-// namespaced is a policy of the namespace ci with one module, p.rego.
+// namespaced returns a policy in the namespace ci with one module, p.rego.
 func namespaced(text string) Source {
 	return Source{Kind: KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": text}}
 }
 
-// fieldsOfScaling lists the fields of what corral.scaling is asked about.
+// fieldsOfScaling lists the fields of corral.scaling's input.
 func fieldsOfScaling() string {
 	return strings.Join(slices.Sorted(maps.Keys(InputSchema(DecisionScaling)["properties"].(map[string]any))), ", ")
 }
@@ -425,7 +425,7 @@ func TestDigestsTellPoliciesApart(t *testing.T) {
 	}
 }
 
-// A rule that reads what isn't there is undefined, and says nothing for ever.
+// A rule that reads missing data is undefined and would silently never apply.
 func TestLoadRefusesReferencesToDataThatIsNotThere(t *testing.T) {
 	const rules = `package corral.template
 import data.teams

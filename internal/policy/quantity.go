@@ -13,8 +13,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// callQuantity is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
-// thousandths, rounded up to a whole number: "250m" is 250, "8Gi" is 8589934592000.
+// callQuantity implements corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in thousandths,
+// rounded up to a whole number. "250m" is 250, "8Gi" is 8589934592000.
 func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	amount, err := thousandths(operands[0].Value)
 	if err != nil {
@@ -23,11 +23,11 @@ func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(ast.InternedTerm(int(amount)))
 }
 
-// callPodResources is corral.pod_resources(spec): what a pod takes of each resource, in
-// thousandths, by its name. Of each container the limit counts, or without one the request. They
-// are added up as Kubernetes does: containers and sidecars (init containers whose restartPolicy is
-// Always), or, if that is more, an init container with the sidecars before it; but at least the
-// request of the pod as a whole, and its limit instead of all that, if it has one; plus the overhead.
+// callPodResources implements corral.pod_resources(spec): what a pod takes of each resource, by name, in thousandths. A
+// container's limit counts, or its request if it has no limit. The sum is computed as Kubernetes does: the containers
+// and sidecars (init containers whose restartPolicy is Always) or, if that is more, an init container with the sidecars
+// before it. It is at least the request of the pod as a whole; a limit of the pod as a whole replaces it. The overhead
+// is added.
 func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	all, err := podResources(operands[0].Value)
 	if err != nil {
@@ -36,8 +36,8 @@ func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(
 	return give(all.term(func(*need) bool { return true }))
 }
 
-// callExceeding is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
-// that name in most.
+// callExceeding implements corral.exceeding(spec, most): the part of corral.pod_resources that exceeds the quantities
+// in most.
 func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	all, err := podResources(operands[0].Value)
 	if err != nil {
@@ -62,7 +62,7 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	}))
 }
 
-// term gives those that f picks as an object.
+// term returns the selected resources as an object.
 func (all *needs) term(f func(*need) bool) *ast.Term {
 	total := ast.NewObject()
 	for _, each := range *all {
@@ -76,7 +76,7 @@ func (all *needs) term(f func(*need) bool) *ast.Term {
 // maxUnits is the largest quantity that can be counted in thousandths.
 const maxUnits = math.MaxInt64 / 1000
 
-// plus adds amounts that aren't negative; what is more than fits is the most that does.
+// plus adds non-negative amounts and saturates at the maximum.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -84,7 +84,7 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// thousandths reads a quantity. What is more than fits is an error.
+// thousandths reads a quantity. A quantity that is too large is an error.
 func thousandths(v ast.Value) (int64, error) {
 	var text string
 	switch v := v.(type) {
@@ -108,10 +108,10 @@ func thousandths(v ast.Value) (int64, error) {
 // need is what a pod needs of one resource, in thousandths.
 type need struct {
 	name *ast.Term
-	// main are its containers, sidecars those init containers that go on beside them, and early the most that
-	// another init container takes with the sidecars before it.
+	// main is the sum of its containers, sidecars the sum of its restartable init containers. early is the maximum of
+	// another init container plus the sidecars before it.
 	main, sidecars, early int64
-	// limit and request are of the pod as a whole.
+	// limit and request belong to the pod as a whole.
 	limit, request int64
 	hasLimit       bool
 	overhead       int64
@@ -125,7 +125,7 @@ func (n *need) total() int64 {
 	return plus(total, n.overhead)
 }
 
-// needs are those of a pod, in the order in which their names appear.
+// needs are the needs of a pod, in the order in which the resource names appear.
 type needs []*need
 
 func (all *needs) of(name *ast.Term) *need {
@@ -144,7 +144,7 @@ var (
 	restartPolicyKey, alwaysText                   = ast.StringTerm("restartPolicy"), ast.StringTerm("Always")
 )
 
-// podResources adds up what a pod takes.
+// podResources adds up the resources of a pod.
 func podResources(of ast.Value) (*needs, error) {
 	spec, ok := of.(ast.Object)
 	if !ok {
@@ -181,7 +181,7 @@ func podResources(of ast.Value) (*needs, error) {
 	return all, nil
 }
 
-// each calls add with what each container of a field takes of each resource.
+// each calls add with the amount of each resource for each container of a field.
 func (all *needs) each(spec ast.Object, field *ast.Term, add func(container ast.Object, n *need, amount int64)) error {
 	list := spec.Get(field)
 	if list == nil {
@@ -211,7 +211,7 @@ func (all *needs) each(spec ast.Object, field *ast.Term, add func(container ast.
 	return nil
 }
 
-// amounts calls f with each of a list of amounts. One below 0, which Kubernetes refuses, counts as 0.
+// amounts calls f with each amount of a list. A negative amount, which Kubernetes refuses, counts as 0.
 func (all *needs) amounts(amounts ast.Object, f func(*need, int64)) error {
 	if amounts == nil {
 		return nil
@@ -226,7 +226,7 @@ func (all *needs) amounts(amounts ast.Object, f func(*need, int64)) error {
 	})
 }
 
-// objectAt returns an object in another, or nil.
+// objectAt returns an object within another, or nil.
 func objectAt(in ast.Object, name *ast.Term) ast.Object {
 	if in == nil {
 		return nil

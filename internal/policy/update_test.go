@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// rollouts is a policy with the elements of corral.update.rollout, one a line from line 2 on.
+// rollouts returns a policy with the elements of corral.update.rollout, one per line, starting at line 2.
 func rollouts(elements ...string) Source {
 	var b strings.Builder
 	b.WriteString("package corral.update\n")

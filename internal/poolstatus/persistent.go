@@ -60,10 +60,10 @@ func began(j *v1alpha1.JobReference) time.Time {
 	return time.Time{}
 }
 
-// Follow applies an event about a job to a persistent runner's last known job, which may be nil. said is the job as it began or ended.
-// It returns the new last job and how many more jobs have ended. Events arrive twice and in any order, and events about jobs before the
-// last one are ignored. A runner has one job at a time, so the start of another job shows that the previous one has ended. A job without
-// a known id has the id v1alpha1.UnknownJob.
+// Follow applies an event about a job to a persistent runner's last known job, which may be nil. The event is the job
+// when it began or ended. It returns the new last job and how many more jobs have ended. Events arrive twice and in any
+// order, and events about jobs before the last one are ignored. A runner has one job at a time, so the start of another
+// job shows that the previous one has ended. A job without a known id has the id v1alpha1.UnknownJob.
 func Follow(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch unnamed := known != nil && known.ID == v1alpha1.UnknownJob; {
 	case known == nil:
@@ -146,7 +146,8 @@ func restarting(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerPending, Since: o.Restarting, Until: due, Reason: "restarting: " + o.EndReason, Cause: o.Cause}
 }
 
-// Retires returns the reason why a persistent runner is to be replaced once it has no job, or "", and the time after which it will be.
+// Retires returns the reason why a persistent runner must be replaced once it has no job, or "", and otherwise the time
+// until then.
 func Retires(r *v1alpha1.Runner, done int32, spec *v1alpha1.PersistentSpec, now time.Time) (why string, next time.Duration) {
 	if spec == nil || !r.Persists() {
 		return "", 0

@@ -110,7 +110,7 @@ func Assess(o Observation, now time.Time) Assessment {
 	case !o.EndedAt.IsZero():
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
-		// GitHub would not have let go of a runner with a job.
+		// GitHub would not have deleted the registration of a runner with a job.
 		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: OutlivesJob("")}
 	case !o.Restarting.IsZero() && !o.Removed:
 		return restarting(o, now)

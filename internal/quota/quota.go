@@ -22,7 +22,8 @@ import (
 // Fleet describes the pods of a pool.
 type Fleet struct {
 	Pod *corev1.Pod
-	// Most of them are there at once, as the field Says, and Surge more during an update. Most is below 0 if it has no bound.
+	// Most is the maximum number of pods, according to the field Says, and Surge how many more there may be during an
+	// update. A negative Most means that there is no limit.
 	Most, Surge int32
 	Says        string
 }
@@ -36,7 +37,8 @@ type Problem struct {
 	Message string
 }
 
-// Check says what keeps most pods of each pool, and of all of them, from being in a namespace at once, if nothing else is there.
+// Check returns the reasons why a namespace cannot have the maximum number of pods of each pool, or of all pools
+// together, if it contains nothing else.
 func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitRange) []Problem {
 	var problems []Problem
 	totals := make([]corev1.ResourceList, len(quotas))
@@ -69,7 +71,8 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 	return helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 }
 
-// setDefaults adds what the API server does: a request is the limit, resources of the pod are those of its containers, and LimitRanges have defaults.
+// setDefaults sets the defaults that the API server sets: a missing request is the limit, missing resources of the pod
+// are those of its containers, and LimitRanges have defaults.
 func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
 	all := containers(pod)
 	for _, c := range all {

@@ -21,7 +21,7 @@ import (
 
 var now = time.Unix(1_000_000, 0)
 
-// runnersOf makes runners of a revision that are in their state for an hour.
+// runnersOf returns runners of a revision that have been in their state for an hour.
 func runnersOf(revision string, state v1alpha1.RunnerState, n int) []rollout.Runner {
 	var list []rollout.Runner
 	for i := range n {
@@ -44,7 +44,7 @@ func pending(revision string, n int) []rollout.Runner {
 	return runnersOf(revision, v1alpha1.RunnerPending, n)
 }
 
-// persistent has runners outlive their jobs.
+// persistent makes runners outlive their jobs.
 func persistent(list []rollout.Runner) []rollout.Runner {
 	for i := range list {
 		list[i].Persists = true
@@ -52,7 +52,7 @@ func persistent(list []rollout.Runner) []rollout.Runner {
 	return list
 }
 
-// worked has runners whose last job ended at a time.
+// worked sets the end of the runners' last job.
 func worked(list []rollout.Runner, at time.Time) []rollout.Runner {
 	for i := range list {
 		list[i].Worked = at
@@ -60,7 +60,7 @@ func worked(list []rollout.Runner, at time.Time) []rollout.Runner {
 	return list
 }
 
-// young makes idle runners that began to run just now.
+// young returns idle runners that have just started.
 func young(revision string, n int) []rollout.Runner {
 	list := idle(revision, n)
 	for i := range list {
@@ -73,7 +73,7 @@ func state(from, to string, phase v1alpha1.UpdatePhase) *v1alpha1.UpdateStatus {
 	return &v1alpha1.UpdateStatus{From: from, To: to, Phase: phase, Since: metav1.Time{Time: now.Add(-time.Hour)}, Reason: "as it was"}
 }
 
-// outcome is what a plan comes to.
+// outcome is the observable result of a plan.
 type outcome struct {
 	Phase, From          string
 	Reason               string

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Whoever sends nothing, or garbage, holds nothing that GitHub's events need: they are taken at once.
+// Clients that send nothing or garbage do not block GitHub's events, which are accepted at once.
 func TestLargeSignedEventsGetThroughWhileOthersHoldBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		body := `{"x":"` + strings.Repeat("x", 10<<20) + `",` + place + `}`
 		silence, sender := io.Pipe()
-		for i := range 60 { // of three addresses
+		for i := range 60 { // from three addresses
 			r := signed(PushEvent, "guid", body)
 			r.Body, r.RemoteAddr = silence, fmt.Sprintf("198.51.100.%d:80", 1+i%3)
 			go s.send(r)
@@ -87,7 +87,7 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	}
 }
 
-// A body has to arrive at a pace, however its bytes are spread.
+// A body must arrive at a minimum rate, however its bytes are spread.
 func TestABodyHasToMakeProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIntake()
@@ -130,7 +130,7 @@ func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	open := func(address string) *conn {
 		c := &conn{from: address}
 		incoming <- c
-		go func() { incoming <- &conn{from: "203.0.113.200"} }() // for Accept to return where c is closed
+		go func() { incoming <- &conn{from: "203.0.113.200"} }() // lets Accept return after c is closed
 		first, _ := doors.Accept()
 		if d := first.(*door); d.Conn == c {
 			other, _ := doors.Accept()
@@ -171,7 +171,8 @@ func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	}
 }
 
-// Whoever has addresses in as many networks as there are places keeps nobody out, whether the connections are idle or send a byte now and then.
+// A client with addresses in as many networks as there are places does not lock out others, whether its connections are
+// idle or send a byte now and then.
 func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	incoming := make(pipes, 1)
@@ -192,7 +193,7 @@ func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		held, all = append(held, c), append(all, d)
 	}
-	for _, d := range all[:7] { // the oldest ones are not the quietest
+	for _, d := range all[:7] { // the oldest are not the ones idle for longest
 		_, _ = d.Read(make([]byte, 1))
 	}
 	for i := range 3 {
@@ -210,7 +211,7 @@ func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 	if !slices.Equal(gone, []int{7, 8, 9}) {
 		t.Errorf("connections %v made room", gone)
 	}
-	// An address that has a connection gets another one once one of the others is idle.
+	// An address with a connection gets another one once one of the other connections is idle.
 	again := &door{of: doors, Conn: &conn{}, source: all[11].source}
 	if doors.enter(again) {
 		t.Error("a connection that is not idle made room for an address that has one")

@@ -16,8 +16,8 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// Check says what an API server, and then the controller, would refuse an object for. The template of a pool is judged as runners are made
-// of it.
+// Check returns the errors for which the API server or the controller would refuse an object. It checks a pool's
+// template as the controller expands it for runners.
 func Check(object map[string]any) field.ErrorList {
 	if (&unstructured.Unstructured{Object: object}).GetKind() != "RunnerPool" {
 		return admission.Check(object)
@@ -46,8 +46,9 @@ func Check(object map[string]any) field.ErrorList {
 	return nil
 }
 
-// checkedWithout is the error if it names a field of a container mode's conflict: without what the mode adds, an API server would miss it. Otherwise it
-// is what an API server says of an object as it is declared or, if it says nothing, the error.
+// checkedWithout returns the error if it is about a conflict with the container mode: an API server could not detect
+// this without the fields that the mode adds. Otherwise it returns the API server's errors for the declared object or,
+// if there are none, the error.
 func checkedWithout(object map[string]any, err *field.Error) field.ErrorList {
 	if strings.HasPrefix(err.Field, "spec.template.") {
 		return field.ErrorList{err}
@@ -58,7 +59,7 @@ func checkedWithout(object map[string]any, err *field.Error) field.ErrorList {
 	return field.ErrorList{err}
 }
 
-// expand returns a pool with the template that runners are made of.
+// expand returns a pool with the template that is used for its runners.
 func expand(object map[string]any, pool *v1alpha1.RunnerPool) (map[string]any, error) {
 	if pool.Spec.ContainerMode == nil {
 		return object, nil
@@ -71,14 +72,14 @@ func expand(object map[string]any, pool *v1alpha1.RunnerPool) (map[string]any, e
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &template); err != nil {
 		return nil, err
 	}
-	spec := maps.Clone(object["spec"].(map[string]any)) // the pool was read from it
+	spec := maps.Clone(object["spec"].(map[string]any)) // the pool was decoded from it
 	spec["template"] = template
 	expanded := maps.Clone(object)
 	expanded["spec"] = spec
 	return expanded, nil
 }
 
-// refusal is an error of podspec at its field.
+// refusal converts an error of podspec to a field error.
 func refusal(err error) *field.Error {
 	at, message, ok := strings.Cut(err.Error(), ": ")
 	if !ok || !strings.HasPrefix(at, "spec.") {

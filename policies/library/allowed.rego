@@ -5,8 +5,8 @@
 # scope: package
 # title: Allow-lists
 # description: >-
-#  Which fields of a pod the families for shared clusters judge, as lists of [fields, allowed] for corral.unlisted. Those of pods
-#  and containers that another rule judges are usual ones here.
+#  The pod fields that the families for shared clusters check, as lists of [fields, allowed] for corral.unlisted. Fields of pods
+#  and containers that another family checks are in the list of usual fields.
 package corral.library.allowed
 
 names(family, parameter) := {name | some name in data.library[family][parameter]}
@@ -85,7 +85,7 @@ fields := [[
 	(names("fields", "allowed") | {field | some field in split(replace(usual, "\n", " "), " ")}),
 ]]
 
-# usual are fields of pods, containers, probes and security contexts.
+# usual lists fields of pods, containers, probes and security contexts.
 usual := `activeDeadlineSeconds affinity automountServiceAccountToken containers dnsPolicy=ClusterFirst enableServiceLinks
 evictionResponders hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets initContainers nodeName nodeSelector os
 priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates

@@ -12,14 +12,14 @@ off := {"pod": {
 
 test_off if count(template.deny) == 0 with input as off with data.library as {}
 
-# deny(family, rules, pod) are the paths and the ends of the messages of what the family denies.
+# deny(family, rules, pod) are the denials of the family: the path, and the last word of the message.
 deny(family, rules, pod) := {[finding.path, substring(finding.msg, indexof_last(finding.msg), -1)] | some finding in found} if {
 	found := template.deny with input as {"pod": pod} with data.library as {family: rules}
 }
 
 indexof_last(text) := indexes[count(indexes) - 1] + 1 if indexes := indexof_n(text, " ")
 
-# Each case is what a family allows, a spec, and what is denied of it.
+# Each case contains the family, its parameters, a pod spec, and the expected denials.
 test_denied if {
 	every name, case in {
 		"a Secret in an init container": ["secrets", {}, {"initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "npm"}}}]}]}, {["spec.initContainers[0].env[0].valueFrom.secretKeyRef.name", "npm"]}],
@@ -69,7 +69,7 @@ test_labels_and_annotations if {
 	}
 }
 
-# stays are the messages about a pool of a lifetime.
+# stays are the messages for a pool with the given lifetime.
 stays(lifetime, rules) := {finding.msg | some finding in found} if {
 	found := template.deny with input as {"pool": {"namespace": "ci", "name": "web", "lifetime": lifetime}, "pod": {}} with data.library as {"persistent": rules}
 }
@@ -87,7 +87,7 @@ test_host_paths_are_left_to_pod_security if {
 	count(template.deny) == 0 with input as {"pod": pod, "pool": {"trust": ""}} with data.library as rules
 }
 
-# Each case is what is allowed of caches, a cache, and what is denied of it.
+# Each case contains the parameters for caches, a cache, and the expected denials.
 test_caches if {
 	some_cache := {"storageClassName": "fast", "sizeBytes": 107374182400, "maxClaims": 4, "mountPath": "/cache", "timeToLiveSeconds": 60}
 	pod := {"spec": {"volumes": [{"name": "corral-cache", "persistentVolumeClaim": {"claimName": "corral-cache-specimen"}}]}}

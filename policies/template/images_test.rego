@@ -13,7 +13,7 @@ deny(image, images) := found if {
 	found := template.deny with input as pod(image) with data.library as {"images": images}
 }
 
-# Pattern, an image that it allows, one that it doesn't.
+# Each case contains a pattern, an image that it allows, and an image that it does not allow.
 test_allowed if {
 	every name, case in {
 		"a registry": ["ghcr.io/", "ghcr.io/a/b:1", "ghcr.io.evil.com/a/b:1"],
@@ -93,7 +93,7 @@ test_everywhere if {
 	}
 }
 
-# Of three images that stand in one place each.
+# Each pod has a denied image in only one of the three possible places.
 test_each_place_is_looked_at if {
 	every path, spec in {
 		"spec.containers[0].image": {"containers": [{"name": "a", "image": "evil"}]},

@@ -25,7 +25,7 @@ deny contains {"msg": sprintf("the pod chooses how it is scheduled: %s", [name])
 
 unlisted_scheduling contains found if some found in corral.unlisted(input.pod.spec, allowed.scheduling)
 
-# A requirement but In is on any value, *.
+# A requirement with another operator than In counts as any value, *.
 unlisted_scheduling contains ["affinity.nodeAffinity", label] if {
 	affinity := input.pod.spec.affinity.nodeAffinity
 	required := object.get(affinity, ["requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"], [])

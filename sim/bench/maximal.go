@@ -18,11 +18,11 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// maximalWide is how many of the tenant's pools are as large as a pool may be, beside those of one commit. Each phase has maximalJobs of the
-// neighbour, and there are maximalStarts of the leader, and crashes.
+// maximalWide is how many of the tenant's pools are as large as a pool may be, besides those of one commit. Each phase
+// has maximalJobs jobs of the neighbor, and there are maximalStarts starts and crashes of the leader.
 const maximalWide, maximalJobs, maximalStarts = 4, 5, 5
 
-// chartLimit returns the memory limit of the chart's container, in MiB; 0 if it can't be read.
+// chartLimit returns the memory limit of the chart's container in MiB, or 0 if it cannot be read.
 func chartLimit() float64 {
 	text, err := charts.Corral.ReadFile("corral/values.yaml")
 	if err != nil {
@@ -37,7 +37,8 @@ func chartLimit() float64 {
 	return float64(values.Resources.Limits.Memory().Value()) / (1 << 20)
 }
 
-// runMaximal measures how long an ordinary tenant's jobs wait alone, and beside a tenant that is at the maximum of every bound.
+// runMaximal measures how long an ordinary tenant's jobs wait when it is alone, and beside a tenant that is at every
+// limit.
 func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	w, err := world.Start(ctx, world.Options{GitHub: githubsim.Options{Latency: latency, Seed: o.seed}})
 	if err != nil {
@@ -64,7 +65,7 @@ func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figur
 	return f, nil
 }
 
-// maximalFigures are how the figures of each phase are shown.
+// maximalFigures returns how the figures of each phase are printed.
 func maximalFigures() (names []figureName) {
 	names = []figureName{{"maximal_pools", "pools of the maximal tenant", "%.0f"}}
 	for _, phase := range maximal.Phases {
@@ -79,7 +80,7 @@ func maximalFigures() (names []figureName) {
 		figureName{"beside_children_mib", "…: the children's part, MiB", "%.0f"})
 }
 
-// maximalBounds are what --check asks for.
+// maximalBounds returns the bounds that --check verifies.
 func maximalBounds() (all []bound) {
 	for _, phase := range maximal.Phases {
 		all = append(all, bound{"maximal-5000", anywhere, phase + "_to_alone", 1.2, fmt.Sprintf("beside the maximal tenant (%s), jobs of others wait no more than 20 %% longer", phase)})

@@ -28,34 +28,35 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// Phases of a Story, in their order.
+// Phases of a Story, in order.
 const (
-	// PhaseStart is a leader's start: the neighbour's job waits for it.
+	// PhaseStart is a start of the leader: the neighbor's job waits for it.
 	PhaseStart = "start"
-	// PhaseChanges is while each of the tenant's pools changes, again and again.
+	// PhaseChanges is the phase in which each of the tenant's pools changes repeatedly.
 	PhaseChanges = "changes"
-	// PhaseEvents is while signed events come in for the tenant.
+	// PhaseEvents is the phase in which signed events arrive for the tenant.
 	PhaseEvents = "events"
-	// PhasePolls is while nothing happens but what the tenant's objects have the controller ask for.
+	// PhasePolls is the phase in which only the polling for the tenant's objects happens.
 	PhasePolls = "polls"
-	// PhaseKill is a crash: the neighbour's job waits for the same container's next start.
+	// PhaseKill is a crash of the leader: the neighbor's job waits for the next start of the same container.
 	PhaseKill = "kill"
 )
 
-// Phases are all of them.
+// Phases contains all phases in order.
 var Phases = []string{PhaseStart, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
 
 const (
-	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is that of the maximal one.
+	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is the namespace of the maximal
+	// tenant.
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
 	neighbourPool          = "linux"
-	// patience bounds the wait for anything that must come about.
+	// patience bounds every wait for an expected state.
 	patience = 8 * time.Minute
-	// writers is how many objects of the tenant are written at once.
+	// writers is the number of concurrent writes of the tenant's objects.
 	writers = 8
-	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events: what comes faster is the API server's
-	// load, or the sender's.
+	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events. With
+	// shorter times, the API server or the sender would be the bottleneck.
 	changeEach, eventEach = 50 * time.Millisecond, 10 * time.Millisecond
 )
 
@@ -63,13 +64,14 @@ const (
 type Story struct {
 	World  *world.World
 	Binary string
-	// Pools and Wide are those of the maximal tenant.
+	// Pools and Wide configure the maximal tenant, see Tenant.
 	Pools, Wide int
-	// Jobs of the neighbour in each phase, and Starts of the leader and crashes.
+	// Jobs is the number of the neighbor's jobs in each phase, and Starts the number of the leader's starts and
+	// crashes.
 	Jobs, Starts int
-	// Args are further flags of the controller.
+	// Args are additional flags of the controller.
 	Args []string
-	// Say is told of progress; nil for nobody.
+	// Say receives progress messages; it can be nil.
 	Say func(format string, args ...any)
 
 	controller *world.Controller
@@ -80,25 +82,26 @@ type Story struct {
 	memory Memory
 }
 
-// Memory is the most that was used, in MiB.
+// Memory is the peak memory use, in MiB.
 type Memory struct {
-	// Leader is of the controller's process, Children of those that it started together, and Both of all at once.
+	// Leader is for the controller process, Children for its child processes together, and Both for all of them.
 	Leader, Children, Both float64
 }
 
-// Result is what a Story found.
+// Result contains the measurements of a Story.
 type Result struct {
-	// Alone and Beside are how long the neighbour's jobs waited for their start, by phase, sorted.
+	// Alone and Beside are how long the neighbor's jobs waited to start, by phase, sorted.
 	Alone, Beside map[string][]time.Duration
-	// AloneMemory and BesideMemory are of the controller.
+	// AloneMemory and BesideMemory are the controller's memory use.
 	AloneMemory, BesideMemory Memory
-	// Refused are the tenant's pools that did nothing, and why.
+	// Refused lists the tenant's pools that were rejected, with the reason.
 	Refused []string
-	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
+	// Taken is the number of the tenant's events that were accepted, of Sent ones. Changes is the number of changes of
+	// its pools.
 	Taken, Sent, Changes int64
 }
 
-// Median of what a phase took.
+// Median returns the median of the times of a phase.
 func Median(all []time.Duration) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -106,7 +109,7 @@ func Median(all []time.Duration) time.Duration {
 	return all[(len(all)-1)/2]
 }
 
-// Run tells the story. Every job of the neighbour must be done.
+// Run runs the story. Every job of the neighbor must succeed.
 func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	if s.Say == nil {
 		s.Say = func(string, ...any) {}
@@ -138,7 +141,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	return r, err
 }
 
-// settle makes the neighbour and starts the controller.
+// settle creates the neighbor and starts the controller.
 func (s *Story) settle(ctx context.Context) (err error) {
 	if s.address, err = world.FreeAddress(); err != nil {
 		return err
@@ -155,11 +158,11 @@ func (s *Story) settle(ctx context.Context) (err error) {
 	if err := s.World.Client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating the pool: %w", err)
 	}
-	_, err = s.jobs(ctx, 1) // what is first takes longer
+	_, err = s.jobs(ctx, 1) // warm-up
 	return err
 }
 
-// account makes an organization whose events come in, and a namespace with a connection to it.
+// account creates an organization with a webhook, and a namespace with a connection to it.
 func (s *Story) account(ctx context.Context, name string) error {
 	if _, err := s.World.ConnectHook(ctx, name, connectionName, name, s.address); err != nil {
 		return err
@@ -175,7 +178,7 @@ func (s *Story) start(ctx context.Context) (err error) {
 	return err
 }
 
-// declare makes the maximal tenant, and waits until the controller has looked at each of its pools.
+// declare creates the maximal tenant, and waits until the controller has reconciled each of its pools.
 func (s *Story) declare(ctx context.Context) error {
 	began := time.Now()
 	if err := s.account(ctx, tenantSpace); err != nil {
@@ -221,7 +224,8 @@ func (s *Story) declare(ctx context.Context) error {
 	return err
 }
 
-// look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
+// look returns how many of the tenant's pools have not been reconciled, and why the others are rejected, which must not
+// happen.
 func (s *Story) look(ctx context.Context) (waiting int, refused []string, err error) {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {
@@ -239,7 +243,7 @@ func (s *Story) look(ctx context.Context) (waiting int, refused []string, err er
 	return waiting, refused, nil
 }
 
-// phases goes through all of them, and returns how long the neighbour's jobs waited in each.
+// phases runs all phases, and returns how long the neighbor's jobs waited in each.
 func (s *Story) phases(ctx context.Context, r *Result, change, send func(context.Context, *Result) error) (map[string][]time.Duration, error) {
 	nothing := func(context.Context, *Result) error { return nil }
 	found := map[string][]time.Duration{}
@@ -269,7 +273,8 @@ func (s *Story) controllerIsKilled() error {
 	return nil
 }
 
-// restarts ends the controller and starts it again, as often as the story says. A job of the neighbour's is queued in between, and waits from the start on.
+// restarts stops and starts the controller as often as configured. Each time, it queues a job of the neighbor in
+// between; its wait counts from the start of the controller.
 func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Duration, err error) {
 	for range s.Starts {
 		if err := errors.Join(s.untilQuiet(ctx), end()); err != nil {
@@ -293,7 +298,7 @@ func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Dura
 	return all, nil
 }
 
-// during has the neighbour's jobs come and go while something happens.
+// during runs the neighbor's jobs while what is running.
 func (s *Story) during(ctx context.Context, r *Result, what func(context.Context, *Result) error) ([]time.Duration, error) {
 	happening, stop := context.WithCancel(ctx)
 	defer stop()
@@ -304,7 +309,8 @@ func (s *Story) during(ctx context.Context, r *Result, what func(context.Context
 	return all, errors.Join(err, <-done)
 }
 
-// jobs adds jobs for the neighbour's pool, one after the other, and waits for each. It returns how long each waited for its start, sorted.
+// jobs adds jobs for the neighbor's pool, one after the other, and waits for each. It returns how long each waited to
+// start, sorted.
 func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error) {
 	for range n {
 		if err := s.untilQuiet(ctx); err != nil {
@@ -325,7 +331,7 @@ func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error
 	return all, nil
 }
 
-// addJob adds a job for the neighbour's pool.
+// addJob adds a job for the neighbor's pool.
 func (s *Story) addJob() (id string, err error) {
 	if id, err = s.World.GitHub.AddJob(githubsim.Job{Repository: neighbour + "/app", Labels: []string{neighbourPool}, Duration: time.Millisecond}); err != nil {
 		return "", fmt.Errorf("adding a job: %w", err)
@@ -333,7 +339,7 @@ func (s *Story) addJob() (id string, err error) {
 	return id, nil
 }
 
-// until waits for something, as long as the controller runs.
+// until waits until check returns nil, as long as the controller is running.
 func (s *Story) until(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -348,7 +354,7 @@ func (s *Story) until(ctx context.Context, check func(context.Context) error) er
 	return world.Until(ctx, patience, check)
 }
 
-// untilQuiet waits until the neighbour has no pod, so that its next job needs one.
+// untilQuiet waits until the neighbor has no pod, so that its next job needs a new one.
 func (s *Story) untilQuiet(ctx context.Context) error {
 	return s.until(ctx, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -375,7 +381,7 @@ func (s *Story) await(ctx context.Context, id string) (started time.Time, err er
 	return started, err
 }
 
-// each does something again and again until ctx ends, with a number. It does not wait for what it did before.
+// each calls do at regular intervals with increasing numbers until ctx ends. It does not wait for earlier calls.
 func each(ctx context.Context, pause time.Duration, do func(n int) error) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -396,7 +402,7 @@ func each(ctx context.Context, pause time.Duration, do func(n int) error) error 
 	}
 }
 
-// change changes one pool of the tenant after the other, until ctx ends.
+// change changes the tenant's pools in turn until ctx ends.
 func (s *Story) change(ctx context.Context, r *Result) error {
 	return each(ctx, changeEach, func(n int) error {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"change":"%d"}},"spec":{"runnerLabels":[%q,"change-%[1]d"]}}`, n, Shared)
@@ -409,7 +415,7 @@ func (s *Story) change(ctx context.Context, r *Result) error {
 	})
 }
 
-// send sends signed events of the tenant, until ctx ends.
+// send sends signed events of the tenant until ctx ends.
 func (s *Story) send(ctx context.Context, r *Result) error {
 	return each(ctx, eventEach, func(n int) error {
 		status, err := s.post(ctx, n)
@@ -441,7 +447,8 @@ func (s *Story) post(ctx context.Context, n int) (status int, err error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// event is a job that all of the tenant's pools may have, or what their triggers wait for, with names as long as GitHub allows.
+// event returns a job that matches all of the tenant's pools, or an event for their triggers, with names as long as
+// GitHub allows.
 func event(n int) (name, body string) {
 	repository := fmt.Sprintf(`"repository":{"id":1,"full_name":"%[1]s/%[2]s","owner":{"type":"Organization"}},"organization":{"login":%[1]q}`, tenantSpace, strings.Repeat("a", 100))
 	switch long := strings.Repeat("a", 255); n % 3 {
@@ -454,7 +461,7 @@ func event(n int) (name, body string) {
 	}
 }
 
-// sample looks at the memory of the controller and its children until ctx ends.
+// sample records the memory of the controller and its children until ctx ends.
 func (s *Story) sample(ctx context.Context) {
 	for {
 		select {
@@ -467,11 +474,11 @@ func (s *Story) sample(ctx context.Context) {
 		}
 		leader, err := s.controller.Memory()
 		if err != nil {
-			continue // it is started again
+			continue // it is being restarted
 		}
 		children := 0.0
 		for _, pid := range world.Children(s.controller.PID()) {
-			if m, err := world.MemoryOf(pid); err == nil { // else it has ended
+			if m, err := world.MemoryOf(pid); err == nil { // an error means that it has ended
 				children += m.Resident
 			}
 		}
@@ -482,7 +489,7 @@ func (s *Story) sample(ctx context.Context) {
 	}
 }
 
-// take returns the most memory that was used since the last time.
+// take returns the peak memory since the last call.
 func (s *Story) take() Memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()

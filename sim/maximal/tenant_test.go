@@ -44,7 +44,8 @@ func TestTheTenantIsTheSameEachTimeAndIsTaken(t *testing.T) {
 	}
 }
 
-// A pool can't have all its lists full at once. The largest one that is taken has nearly as many bytes as a pool may have, and each of its lists.
+// A pool cannot have all its lists full at once. The largest pool that is accepted has all of its lists and almost the
+// maximum number of bytes.
 func TestAPoolIsAsLargeAsItMayBe(t *testing.T) {
 	tenant := Tenant{Namespace: "maximal", Connection: "acme"}
 	spec := map[string]any{"connectionRef": map[string]any{"name": "acme"}, "template": template(100 << 10)}

@@ -32,8 +32,8 @@ var appKeys = sync.OnceValues(func() (*rsa.PublicKey, []byte) {
 	return &key.PublicKey, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 })
 
-// verify asks a simulated GitHub, where the organization "acme" with the repository
-// "acme/app", and the enterprise "big" are.
+// verify runs Verify against a simulated GitHub, which has the organization "acme" with the repository "acme/app", and
+// the enterprise "big".
 func verify(t *testing.T, path string, creds github.Credentials, options githubsim.Options, prepare func(*githubsim.Running)) (Identity, error) {
 	t.Helper()
 	sim, err := githubsim.Start(options)
