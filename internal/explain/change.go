@@ -201,11 +201,18 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 			all = append(all, f.noEffect(b, d.Limits, wanted))
 		}
 	}
-	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
-	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Stops() {
+	if boundOfMax(d.Limits) == nil && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Stops() {
 		all = append(all, f.raise(wanted)...)
 	}
 	return all
+}
+
+// boundOfMax is the rule that bounds max; nil if none does.
+func boundOfMax(l *v1alpha1.DecidedLimits) *v1alpha1.LimitBound {
+	if i := slices.IndexFunc(l.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" }); i >= 0 {
+		return &l.Bounds[i]
+	}
+	return nil
 }
 
 // raise says which max to raise.
@@ -227,24 +234,21 @@ func (f *PoolFacts) raise(wanted int64) []string {
 
 // noEffect says that declaring another number has no effect, and what would. So many runners are wanted.
 func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, wanted int64) string {
-	text := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
-	if b.Value > b.Declared {
-		text = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
-	}
-	text += fmt.Sprintf(": the rule %s bounds it", b.Rule)
+	answer := struct {
+		v1alpha1.LimitBound
+		Until  *metav1.Time
+		Source string
+		Waits  bool
+	}{LimitBound: b, Waits: b.Field == "max" && wanted > int64(b.Value)}
 	if l.Until != nil && l.Until.After(f.Now) {
-		text += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
+		answer.Until = l.Until
 	}
-	text += "; change it, or ask its owner"
 	for _, p := range f.Policies {
-		if p.Policy == b.Rule.Policy && p.Source != "" {
-			text += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
+		if p.Policy == b.Rule.Policy {
+			answer.Source = p.Source
 		}
 	}
-	if b.Field == "max" && wanted > int64(b.Value) {
-		text += ", or wait"
-	}
-	return text + "."
+	return phrase("no-effect", answer)
 }
 
 // starting counts the runners that don't start, and says why not, by cause.
@@ -261,17 +265,10 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 			if !strings.HasPrefix(says, string(cause)) {
 				says = with(string(cause), says)
 			}
-			all = append(all, fmt.Sprintf("%s (%s): %s", dontStart(n), says, remedy))
+			all = append(all, fmt.Sprintf("%s (%s): %s", phrase("stuck", n), says, remedy))
 		}
 	}
 	return stuck, all
-}
-
-func dontStart(runners int) string {
-	if runners == 1 {
-		return "1 runner doesn't start"
-	}
-	return fmt.Sprintf("%d runners don't start", runners)
 }
 
 // ofUpdate says what would let an update go on.

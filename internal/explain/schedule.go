@@ -5,14 +5,11 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Schedule has the schedules of a pool that hold, and the numbers that follow.
@@ -105,21 +102,4 @@ func (f *PoolFacts) declared() v1alpha1.Scale {
 		return s.Numbers
 	}
 	return f.Pool.Spec.Scale.Numbers()
-}
-
-// text names the numbers of a schedule that holds.
-func (h *HoldingSchedule) text() string {
-	var parts []string
-	for _, n := range h.Sets {
-		text := fmt.Sprintf("%s %d", n.Field, n.Value)
-		if n.By != "" {
-			text += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, ", ")
-}
-
-func scaleText(s v1alpha1.Scale) string {
-	return fmt.Sprintf("min %d, idle %d, max %s", s.Min, s.Idle, wording.Max(s.Max))
 }
