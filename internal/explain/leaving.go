@@ -45,8 +45,8 @@ func checkLeaving(v view) symptoms {
 	var all symptoms
 	for of, l := range pools {
 		text := wording.Leaving(l.since, l.working, l.ending)
-		s := found(of, catalog.RunnersLeaving.With(text))
-		s.key, s.rank.what, s.since = s.key+"|"+of.String(), text, l.since
+		s := found(of, catalog.RunnersLeaving.With(text), of.String())
+		s.what, s.since = text, l.since
 		all = append(all, s)
 	}
 	return all
