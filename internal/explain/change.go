@@ -105,14 +105,15 @@ func (f *PoolFacts) blockers() []string {
 
 // unreported is the cause of the last failure, unless a runner that is still there tells of it.
 func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
-	if len(f.Pool.Status.Failures) == 0 {
-		return ""
+	if failures := f.Pool.Status.Failures; len(failures) > 0 && !f.hasRunner(failures[0].Cause) {
+		return failures[0].Cause
 	}
-	last := f.Pool.Status.Failures[0].Cause
-	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) {
-		return ""
-	}
-	return last
+	return ""
+}
+
+// hasRunner reports whether a runner is there that a cause keeps from starting, or ended.
+func (f *PoolFacts) hasRunner(cause v1alpha1.RunnerCause) bool {
+	return slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == cause })
 }
 
 // isOfConnection reports whether the pool's connection, which isn't ready, is the cause of what is amiss. The pool may go on with what it had.
@@ -123,37 +124,33 @@ func (f *PoolFacts) isOfConnection() bool {
 
 // unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
 func (f *PoolFacts) unready(ready *Condition) string {
-	s := &f.Pool.Status
 	switch {
-	case ready == nil:
-		return ""
 	case f.isOfConnection():
 		return f.fixConnection(f.Connection)
-	case ready.Status == metav1.ConditionTrue:
+	case !isAmiss(ready), f.isSaid(ready.Reason):
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
-	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Policy != nil && !s.Policy.Allowed:
-		return "" // the findings say it
-	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
-		return "" // the update says it
+	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
+		return UnreadRemedy(poolKind)
+	case ready.Reason == v1alpha1.RunnersFailingReason:
+		return FailingRemedy(f.unreported())
+	case ready.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
 	}
-	return f.remedyBy(ready)
+	return RemedyFor(poolKind, ready)
 }
 
-// remedyBy says what to do by the pool's condition; "" if more is said elsewhere.
-func (f *PoolFacts) remedyBy(c *Condition) string {
-	switch {
-	case c.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
-		return UnreadRemedy(poolKind)
-	case c.Reason == v1alpha1.RunnersFailingReason:
-		return FailingRemedy(f.unreported())
-	case c.Reason == v1alpha1.GitHubUnavailableReason:
-		return f.ofOutage()
-	case c.Reason == v1alpha1.QuotaExceededReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseQuota }):
-		return "" // the runners say it
+// isSaid reports whether the findings, the update or the runners say what to do about a reason.
+func (f *PoolFacts) isSaid(reason string) bool {
+	s := &f.Pool.Status
+	switch reason {
+	case v1alpha1.PolicyDeniedReason:
+		return s.Policy != nil && !s.Policy.Allowed
+	case v1alpha1.RolledBackReason:
+		return s.Update != nil
 	}
-	return RemedyFor(poolKind, c)
+	return reason == v1alpha1.QuotaExceededReason && f.hasRunner(v1alpha1.CauseQuota)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
@@ -163,10 +160,10 @@ func (f *PoolFacts) ofOutage() string {
 		outage = f.ScaleSet.Status.Outage
 	}
 	remedy := OutageRemedy(outage)
-	if slices.ContainsFunc(f.Runners, func(r Runner) bool {
-		return r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(&r) == remedy)
-	}) {
-		return ""
+	for i := range f.Runners {
+		if r := &f.Runners[i]; r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(r) == remedy) {
+			return ""
+		}
 	}
 	return remedy
 }
@@ -273,10 +270,8 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 
 // ofUpdate says what would let an update go on.
 func (f *PoolFacts) ofUpdate() []string {
-	u := f.Pool.Status.Update
-	switch {
+	switch u := f.Pool.Status.Update; {
 	case u == nil:
-		return nil
 	case u.Phase == v1alpha1.UpdateHeld && f.Pool.Spec.Update.Paused:
 		return []string{catalog.UpdatePausedBySpec.Remedy}
 	case u.Phase == v1alpha1.UpdateHeld:

@@ -72,25 +72,27 @@ func (f *PoolFacts) demand() *Demand {
 		return nil
 	}
 	d := f.receipt()
-	most := int32(-1)
+	d.Sources = declared
+	most, by := int32(-1), 0
 	for _, said := range f.Pool.Status.Demand {
-		i := slices.IndexFunc(declared, func(s Source) bool { return s.Name == said.Name })
+		i := slices.IndexFunc(d.Sources, func(s Source) bool { return s.Name == said.Name })
 		if i < 0 {
-			declared = append(declared, Source{Name: said.Name})
-			i = len(declared) - 1
+			i = len(d.Sources)
+			d.Sources = append(d.Sources, Source{Name: said.Name})
 		}
-		s := &declared[i]
+		s := &d.Sources[i]
 		s.Read, s.Jobs, s.Total, s.Idle, s.Reason, s.Stale = true, said.Jobs, said.Total, said.Idle, said.Reason, said.Stale
-		if s.Jobs != nil {
-			most = max(most, *s.Jobs)
-			d.Counting++
+		if s.Jobs == nil {
+			continue
+		}
+		if d.Counting++; *s.Jobs > most {
+			most, by = *s.Jobs, i
 		}
 	}
-	d.Sources = declared
-	jobs := f.Pool.Status.GetJobs()
-	if i := slices.IndexFunc(declared, func(s Source) bool { return s.Jobs != nil && *s.Jobs == most }); i >= 0 && most == jobs {
-		declared[i].Counts = true
-	} else if busy := f.Pool.Status.Runners.Busy; busy > max(0, most) && busy == jobs {
+	switch jobs, busy := f.Pool.Status.GetJobs(), f.Pool.Status.Runners.Busy; {
+	case most == jobs:
+		d.Sources[by].Counts = true
+	case busy > max(0, most) && busy == jobs:
 		d.Busy = jobs
 	}
 	return d

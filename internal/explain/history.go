@@ -118,7 +118,6 @@ func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 type History struct {
 	newest *Entry
 	lines  []string // one entry each, as JSON
-	bytes  int
 }
 
 // Add enters an entry: together with the newest if only numbers differ, else before it.
@@ -128,13 +127,10 @@ func (h *History) Add(e Entry) {
 		since := metav1.Time{Time: h.newest.start()}
 		e.Since, e.Template = &since, h.newest.Template
 		e.Decision.Before = h.newest.Decision.Before
-		h.bytes -= len(h.lines[0])
 		h.lines = h.lines[1:]
 	}
 	h.newest = &e
-	line := encode(&e)
-	h.lines = append([]string{line}, h.lines...)
-	h.bytes += len(line)
+	h.lines = append([]string{encode(&e)}, h.lines...)
 	h.trim()
 }
 
@@ -155,9 +151,7 @@ func (h *History) Load(text string) error {
 		h.newest = &entries[0]
 	}
 	for i := range entries {
-		line := encode(&entries[i])
-		h.lines = append(h.lines, line)
-		h.bytes += len(line)
+		h.lines = append(h.lines, encode(&entries[i]))
 	}
 	h.trim()
 	return nil
@@ -165,9 +159,12 @@ func (h *History) Load(text string) error {
 
 func (h *History) trim() {
 	const frame = len(",\n")
-	for n := len(h.lines); n > MaxEntries || h.bytes+(n+1)*frame > MaxHistoryBytes; n = len(h.lines) {
-		h.bytes -= len(h.lines[n-1])
-		h.lines = h.lines[:n-1]
+	size := frame
+	for i, line := range h.lines {
+		if size += len(line) + frame; i == MaxEntries || size > MaxHistoryBytes {
+			h.lines = h.lines[:i]
+			return
+		}
 	}
 }
 

@@ -9,10 +9,8 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
-	"sync"
 	"text/template"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,49 +22,31 @@ import (
 //go:embed answers.tmpl
 var templates string
 
-var (
-	// statement is an action of a template that writes nothing itself, and keyword a line with nothing but one.
-	statement = regexp.MustCompile(`^\{\{(?:- |(?:if|else|end|range|with|define|template)\b|\$\w+ :=)`)
-	keyword   = regexp.MustCompile(`(?m)^[ \t]*(\{\{(?:(?:if|else|end|range|with|define|template)\b|\$\w+ :=)[^{}\n]*\}\})[ \t]*\n`)
-	action    = regexp.MustCompile(`\{\{[^{}]+\}\}`)
-	// joint and lineBreak are what separates the lines of a phrase.
-	joint     = regexp.MustCompile(`\s*\n\s*([,;.:])`)
-	lineBreak = regexp.MustCompile(`\s*\n\s*`)
-	// zeros are the parts of a duration that are zero.
-	zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
+// zeros are the parts of a duration that are zero.
+var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-	// answers are parsed once, and not at the start of each command.
-	answers *template.Template
-	parsing sync.Once
-)
-
-// furtherLine stands for a line break in a value. It can't be printed, so that no value has one of its own.
-const furtherLine = "\v"
-
-// functions of the templates.
-func functions() template.FuncMap {
-	return template.FuncMap{
-		"safe": safe, "when": when, "clock": clock, "stamp": stampOf, "line": phrase, "list": list,
-		"at":    func(now time.Time, value any) moment { return moment{now, value} },
-		"max":   func(n int32) string { return wording.Max(n) },
-		"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
-		"join":  func(texts []string) string { return strings.Join(texts, ", ") },
-		"split": func(text string) []string { return strings.SplitN(text, "/", 2) },
-		"upper": func(s Severity) string { return strings.ToUpper(string(s)) },
-		"brief": func(text string) string { return wording.TruncateRunes(problems(text), maxMessage) },
-		"count": func(n any, noun string) string {
-			return wording.Count(int(reflect.Indirect(reflect.ValueOf(n)).Int()), noun)
-		},
-		"length":  func(d metav1.Duration) string { return zeros.ReplaceAllString(d.Duration.String(), "$1") },
-		"capital": capital, "runners": RunnersText, "condition": (*Condition).text, "why": briefReason, "blames": (*PoolAnswer).blames, "loses": (*Candidate).loses,
-		"named": (*Finding).named, "unseen": (*Page).unseen, "totals": (*Page).totals, "troubles": (*Page).Troubles,
-		"shown": func(all []Finding) []Finding { return all[:min(len(all), maxFindings)] },
-		"more":  func(all []Finding) int { return max(0, len(all)-maxFindings) },
-		"verdicts": func(v *v1alpha1.TemplateVerdict) map[string][]v1alpha1.PolicyFinding {
-			return map[string][]v1alpha1.PolicyFinding{"denied": v.Denials, "warning": v.Warnings}
-		},
-	}
-}
+// book has the answers. Its functions write no phrase themselves.
+var book = &wording.Book{Source: templates, Functions: template.FuncMap{
+	"when": when, "clock": clock, "stamp": stampOf,
+	"at":    func(now time.Time, value any) moment { return moment{now, value} },
+	"max":   func(n int32) string { return wording.Max(n) },
+	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
+	"join":  func(texts []string) string { return strings.Join(texts, ", ") },
+	"split": func(text string) []string { return strings.SplitN(text, "/", 2) },
+	"upper": func(s Severity) string { return strings.ToUpper(string(s)) },
+	"brief": func(text string) string { return wording.TruncateRunes(problems(text), maxMessage) },
+	"count": func(n any, noun string) string {
+		return wording.Count(int(reflect.Indirect(reflect.ValueOf(n)).Int()), noun)
+	},
+	"length":  func(d metav1.Duration) string { return zeros.ReplaceAllString(d.Duration.String(), "$1") },
+	"capital": capital, "condition": (*Condition).text, "why": briefReason, "blames": (*PoolAnswer).blames, "loses": (*Candidate).loses,
+	"named": (*Finding).named, "unseen": (*Page).unseen, "kinds": (*Page).kinds, "hasPools": (*Page).hasPools, "troubles": (*Page).Troubles,
+	"shown": func(all []Finding) []Finding { return all[:min(len(all), maxFindings)] },
+	"more":  func(all []Finding) int { return max(0, len(all)-maxFindings) },
+	"verdicts": func(v *v1alpha1.TemplateVerdict) map[string][]v1alpha1.PolicyFinding {
+		return map[string][]v1alpha1.PolicyFinding{"denied": v.Denials, "warning": v.Warnings}
+	},
+}}
 
 // moment is a value that is written at a time.
 type moment struct {
@@ -74,54 +54,16 @@ type moment struct {
 	A   any
 }
 
-// parsed returns the templates. Each value that they write goes through safe.
-func parsed() *template.Template {
-	text := action.ReplaceAllStringFunc(keyword.ReplaceAllString(templates, "$1"), func(action string) string {
-		if statement.MatchString(action) {
-			return action
-		}
-		return strings.TrimSuffix(action, "}}") + " | safe}}"
-	})
-	return template.Must(template.New("").Funcs(functions()).Parse(text))
-}
-
-// safe is a value that can't break out of its place. A space replaces each character that can't be printed.
-func safe(value any) string {
-	text := strings.Map(func(r rune) rune {
-		if r != '\n' && !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, fmt.Sprint(value))
-	return strings.ReplaceAll(strings.TrimRight(strings.TrimLeft(text, " \n"), "\n"), "\n", furtherLine)
-}
-
-// execute writes a template.
-func execute(name string, data any) string {
-	parsing.Do(func() { answers = parsed() })
-	var b strings.Builder
-	if err := answers.ExecuteTemplate(&b, name, data); err != nil {
-		return err.Error() // the tests write each part of each answer
-	}
-	return b.String()
-}
-
 // phrase writes a template whose lines make one.
-func phrase(name string, data any) string {
-	text := joint.ReplaceAllString(strings.Trim(execute(name, data), " \n"), "$1")
-	return strings.ReplaceAll(lineBreak.ReplaceAllString(text, " "), furtherLine, "\n")
-}
-
-// list writes a phrase of parts of which each begins with a comma.
-func list(name string, data any) string { return strings.TrimPrefix(phrase(name, data), ", ") }
+func phrase(name string, data any) string { return book.Phrase(name, data) }
 
 // answerText writes an answer for people.
 func answerText(name string, now time.Time, answer any) string {
 	var all strings.Builder
-	for line := range strings.Lines(execute(name, moment{now, answer})) {
+	for line := range strings.Lines(book.Execute(name, moment{now, answer})) {
 		text := strings.TrimSpace(line)
 		margin := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		for i, part := range strings.Split(text, furtherLine) {
+		for i, part := range strings.Split(text, wording.FurtherLine) {
 			switch part = strings.TrimSpace(part); {
 			case text == "":
 				all.WriteString("\n")

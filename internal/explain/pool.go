@@ -217,52 +217,53 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 	return limits
 }
 
-// held lists what holds the pool back, and since when.
+// held lists what holds the pool back, and since when: what keeps jobs from being accepted, or those that are from starting, first.
 func (f *PoolFacts) held() []Held {
-	s, held := &f.Pool.Status, f.heldIntake()
-	add := func(what, condition string) {
-		c := ConditionOf(f.Pool, condition)
-		if !c.isFalse() {
-			return
-		}
-		text := c.text()
-		if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready != nil && ready.Reason == c.Reason {
-			text = wording.FirstLine(text) // the page begins with the others
-		}
-		held = append(held, Held{What: what, Reason: text, Since: &c.Since})
+	s, ready := &f.Pool.Status, ConditionOf(f.Pool, v1alpha1.ReadyCondition)
+	var held []Held
+	add := func(what string, since *metav1.Time, text string) {
+		held = append(held, Held{What: what, Reason: text, Since: since})
 	}
-	add("policy", v1alpha1.PolicyCondition)
-	add("health", v1alpha1.HealthyCondition)
-	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
-		held = append(held, Held{What: "update", Reason: with(u.Way(""), u.Reason), Since: &u.Since})
-	}
-	if f.Applied.isFalse() {
-		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), Since: &f.Applied.Since})
-	}
-	if text := f.otherGroup(); text != "" {
-		held = append(held, Held{What: "runner group", Reason: text})
-	}
-	return held
-}
-
-// heldIntake lists what keeps jobs from being accepted, or those that are from starting.
-func (f *PoolFacts) heldIntake() []Held {
-	s, held := &f.Pool.Status, []Held(nil)
 	if closed := f.closed(); closed != nil {
 		held = append(held, *closed)
 	}
-	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Stops() {
-		h := Held{What: "intake", Reason: fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy)}
+	if f.Pool.Spec.Stops() {
+		var since *metav1.Time
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
-			h.Since = &ready.Since
+			since = &ready.Since
 		}
-		held = append(held, h)
+		add("intake", since, fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy))
 	}
 	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
-		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")), Since: &c.Since})
+		add("intake", &c.Since, fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")))
 	}
 	if d := s.Decision; d != nil && d.JobsHeld > 0 {
-		held = append(held, Held{What: "intake", Reason: wording.Count(d.JobsHeld, "accepted job") + " wait, because of a policy with assignedJobs: Wait", Since: &d.Time})
+		add("intake", &d.Time, wording.Count(d.JobsHeld, "accepted job")+" wait, because of a policy with assignedJobs: Wait")
+	}
+	return append(held, f.heldOtherwise(ready)...)
+}
+
+// heldOtherwise lists what holds back anything but the intake of jobs.
+func (f *PoolFacts) heldOtherwise(ready *Condition) (held []Held) {
+	for _, of := range []struct{ what, condition string }{{"policy", v1alpha1.PolicyCondition}, {"health", v1alpha1.HealthyCondition}} {
+		c := ConditionOf(f.Pool, of.condition)
+		if !c.isFalse() {
+			continue
+		}
+		text := c.text()
+		if ready != nil && ready.Reason == c.Reason {
+			text = wording.FirstLine(text) // the page begins with the others
+		}
+		held = append(held, Held{of.what, text, &c.Since})
+	}
+	if u := f.Pool.Status.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
+		held = append(held, Held{"update", with(u.Way(""), u.Reason), &u.Since})
+	}
+	if f.Applied.isFalse() {
+		held = append(held, Held{"definitions", fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), &f.Applied.Since})
+	}
+	if text := f.otherGroup(); text != "" {
+		held = append(held, Held{What: "runner group", Reason: text})
 	}
 	return held
 }
@@ -272,7 +273,7 @@ func (a PoolAnswer) Text() string { return answerText("pool", a.now, &a) }
 
 // RunnersText says how many runners there are, and how many in each state.
 func RunnersText(c v1alpha1.RunnerCounts) string {
-	return strings.TrimSuffix(wording.Count(c.Total, "runner")+": "+list("runners", c), ": ")
+	return phrase("runners", c)
 }
 
 // briefReason returns a decision's reason without its rules, which the limits list.

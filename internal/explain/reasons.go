@@ -5,6 +5,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 
 	"github.com/corral-dev/corral/internal/catalog"
@@ -19,20 +20,14 @@ func alike(text string) string { return varying.ReplaceAllString(text, "*") }
 // likeness identifies what conditions of several objects have in common: codes, with alike parameters and details. A condition without causes, such
 // as of an older release, is known by its message.
 func (c *Condition) likeness() (key string) {
-	for i := range c.Causes {
-		cause := &c.Causes[i]
-		role := catalog.Of(cause.Code).Role
-		if role == catalog.Meanwhile {
-			continue
+	for _, cause := range c.Causes {
+		switch catalog.Of(cause.Code).Role {
+		case catalog.Meanwhile:
+		case catalog.Lead, catalog.Aside: // of each object another
+			key += "|" + cause.Code
+		default:
+			key += "|" + cause.Code + alike(fmt.Sprint(cause.Parameters, cause.Detail))
 		}
-		key += "|" + cause.Code
-		if role == catalog.Lead || role == catalog.Aside { // of each object another
-			continue
-		}
-		for _, p := range cause.Parameters {
-			key += "|" + alike(p.Value)
-		}
-		key += "|" + alike(cause.Detail)
 	}
 	return cmp.Or(key, alike(c.Message))
 }

@@ -25,6 +25,8 @@ type Schedule struct {
 	Spec    v1alpha1.Scale `json:"spec"`
 	// Next is when that changes; absent if no change is in sight.
 	Next *metav1.Time `json:"next,omitempty"`
+
+	decides map[string]string // the schedule that sets a number, by field
 }
 
 // HoldingSchedule is a schedule that holds.
@@ -50,15 +52,14 @@ func (f *PoolFacts) schedule() *Schedule {
 		return nil
 	}
 	numbers := spec.Scale.Numbers()
-	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers}
+	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers, decides: map[string]string{}}
 	if status == nil {
 		return s
 	}
 	s.Numbers, s.Next = status.Numbers(), status.Next
-	decides := map[string]string{}
 	for i := range spec.Scale.Schedules {
 		if d := &spec.Scale.Schedules[i]; slices.Contains(status.Active, d.Name) {
-			s.Holding = append(s.Holding, holding(d, decides))
+			s.Holding = append(s.Holding, holding(d, s.decides))
 		}
 	}
 	return s
@@ -82,16 +83,8 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 
 // decider names the schedule that sets a number now; "" if none does.
 func (f *PoolFacts) decider(field string) string {
-	s := f.schedule()
-	if s == nil {
-		return ""
-	}
-	for _, h := range s.Holding {
-		for _, n := range h.Sets {
-			if n.Field == field && n.By == "" {
-				return h.Name
-			}
-		}
+	if s := f.schedule(); s != nil {
+		return s.decides[field]
 	}
 	return ""
 }

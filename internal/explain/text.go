@@ -53,8 +53,8 @@ func (p *Page) unseen() string {
 	return strings.Join(parts, "; ")
 }
 
-// totals are the numbers of what was looked at.
-func (p *Page) totals() string {
+// kinds are the numbers of objects of the kinds that were looked at.
+func (p *Page) kinds() string {
 	var kinds []string
 	for _, c := range []struct {
 		n          int
@@ -67,12 +67,11 @@ func (p *Page) totals() string {
 			kinds = append(kinds, wording.Count(c.n, c.noun))
 		}
 	}
-	text := strings.Join(kinds, ", ")
-	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
-		return text
-	}
-	return text + ". " + RunnersText(p.Totals.Runners) + ". " + phrase("jobs", &p.Totals) + "."
+	return strings.Join(kinds, ", ")
 }
+
+// hasPools reports whether pools were looked at: runners and jobs are as they have them.
+func (p *Page) hasPools() bool { return !p.lacks(poolsRead) }
 
 // poolsRead is what pools are called among what could not be looked at.
 const poolsRead = "RunnerPools"
@@ -117,7 +116,7 @@ func (p *Page) Changes(former *Page) []string {
 		lines = append(lines, "NOT LOOKED AT "+unseen)
 	}
 	for i, line := range lines { // messages are anybody's
-		lines[i] = strings.ReplaceAll(safe(line), furtherLine, " ")
+		lines[i] = strings.ReplaceAll(wording.Safe(line), wording.FurtherLine, " ")
 	}
 	return lines
 }

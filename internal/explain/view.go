@@ -174,10 +174,6 @@ func (v view) totals() Totals {
 			}
 		}
 	}
-	for _, l := range v.Leases {
-		if !l.Lost {
-			t.Leaders = append(t.Leaders, l)
-		}
-	}
+	t.Leaders = slices.DeleteFunc(slices.Clone(v.Leases), func(l Lease) bool { return l.Lost })
 	return t
 }
