@@ -162,15 +162,7 @@ func (c Connection) covers(j JobURL) (covers, certain bool) {
 	return true, false
 }
 
-func (c Connection) String() string {
-	switch c.Scope {
-	case organization:
-		return "organization " + c.Owner
-	case repository:
-		return "repository " + c.Owner + "/" + c.Path
-	}
-	return "enterprise " + c.Path
-}
+func (c Connection) String() string { return phrase("serves", c) }
 
 // candidate says whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
@@ -316,28 +308,15 @@ func (a *JobAnswer) summary() string {
 
 // beyond lists what only GitHub knows.
 func (a *JobAnswer) beyond() []string {
-	var all []string
-	if len(a.RunsOn) == 0 {
-		all = append(all, "which labels the job asks for: give its runs-on with --labels")
-	}
-	groups := map[string]bool{}
+	worked := map[string]bool{} // groups of pools that had jobs of the run, so that the repository may use them
 	for _, c := range a.Pools {
-		hasWorked := slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool }) // so the repository may use its group
-		groups[c.RunnerGroup] = groups[c.RunnerGroup] || hasWorked
+		worked[c.RunnerGroup] = worked[c.RunnerGroup] || slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool })
 	}
-	for _, c := range a.Pools {
-		isGone := c.Ready.isFalse() && c.Ready.Reason == v1alpha1.RunnerGroupNotFoundReason
-		if !c.Certain {
-			all = append(all, fmt.Sprintf("whether %s belongs to %s", strings.Split(a.Repository, "/")[0], c.Serves))
-		}
-		if !isGone && !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
-			groups[c.RunnerGroup] = true
-			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
-		}
-	}
-	if !a.isIn(JobQueued) {
-		all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
-	}
+	all := book.Sentences("beyond", struct {
+		*JobAnswer
+		Worked   map[string]bool
+		IsQueued bool
+	}{a, worked, a.isIn(JobQueued)})
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -27,7 +27,7 @@ var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
 // book has the answers. Its functions write no phrase themselves.
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
-	"when": when, "clock": clock, "stamp": stampOf,
+	"when": when, "prefixed": strings.HasPrefix, "clock": clock, "stamp": stampOf,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },
 	"max":   func(n int32) string { return wording.Max(n) },
 	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },

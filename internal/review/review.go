@@ -314,11 +314,7 @@ func (s *Summary) count(p *Pool) {
 	if p.has(Deny, New) || p.has(Failure, New) {
 		s.NewlyDenied++
 	}
-	for _, f := range p.Findings {
-		if f.Level == Warn && f.State != Fixed {
-			s.Warnings++
-		}
-	}
+	s.Warnings += p.count(Warn, New, Still, Unknown)
 }
 
 // isDenied says whether a policy denies the pool at the head, or fails for it.
