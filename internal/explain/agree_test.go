@@ -340,7 +340,7 @@ func contradictions(s *Snapshot) []string {
 	}
 	isHeld := len(answer.Held) > 0
 	claim(len(found) > 0 || isReady && !isHeld && !answer.Behind, "status says nothing of the pool, and explain says:\n%s", text)
-	claim(page.Verdict == Trouble || isReady || rankOf(reasonOf(ready)).severity == Note || ready == nil, "status says %s, and explain:\n%s", page.Verdict, text)
+	claim(page.Verdict == Trouble || isReady || catalog.Of(reasonOf(ready)).Severity == Note || ready == nil, "status says %s, and explain:\n%s", page.Verdict, text)
 	for _, one := range found {
 		ofTheirs := slices.ContainsFunc(one.Objects, func(o string) bool { return !strings.HasPrefix(o, poolKind) })
 		if isReady || one.Reason != reasonOf(ready) || one.Severity == Note || ofTheirs || isConnections(one.Reason) {

@@ -18,11 +18,18 @@ var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRef
 
 // Waiting is how many jobs are known to have no runner that works on them: those that the pool accepted, and those that it has no room for.
 func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
-	n := Known(s)
-	if n == nil {
+	if Known(s) == nil {
 		return 0
 	}
-	return max(0, *n-s.Runners.Busy) + More(s)
+	return unserved(s) + More(s)
+}
+
+// unserved is how many of the jobs that the pool accepted are known to have no runner.
+func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
+	if n := Known(s); n != nil {
+		return max(0, *n-s.Runners.Busy)
+	}
+	return 0
 }
 
 // More is how many jobs wait that aren't among the pool's jobs: those of which sources other than its scale set know are, above the number

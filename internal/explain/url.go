@@ -59,12 +59,3 @@ func hostOf(host string) string {
 
 // Repository is OWNER/NAME.
 func (j JobURL) Repository() string { return j.Owner + "/" + j.Name }
-
-// String names the job as a message does.
-func (j JobURL) String() string {
-	text := fmt.Sprintf("workflow run %d of %s", j.RunID, j.Repository())
-	if j.JobID != 0 {
-		text = fmt.Sprintf("job %d of %s", j.JobID, text)
-	}
-	return text
-}

@@ -58,7 +58,7 @@ func (l *Live) judge(p *pair) {
 	isReplaced := p.shown.Class() == Replaced
 	if p.base == nil || !p.base.observes() {
 		waits := int(jobs - l.Runners.Busy)
-		say(&l.Effects, isReplaced && waits > 0, "%s for it now without a runner: such jobs %s.", Agreeing(waits, "job", "waits", "wait"), cmp.Or(p.base, p.head).fate())
+		say(&l.Effects, isReplaced && waits > 0, "%s for it now without a runner: such jobs %s.", Agreeing(waits, "job", "waits", "wait"), cmp.Or(p.base, p.head).Fate())
 		say(&l.Effects, isReplaced, "%s without a job: ended. %s busy: each finishes its job.", free, busy)
 		say(&l.Effects, !isReplaced && p.shown.rolls(), "%s without a job: replaced. %s busy: each finishes its job.", free, busy)
 	}

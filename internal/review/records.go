@@ -166,9 +166,6 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 // longestHold is how long a recorded number of jobs is taken to hold at most.
 const longestHold = time.Hour
 
-// failed stands for a decision that isn't taken.
-const failed = "no decision: a policy fails"
-
 // ask puts a recorded question to the side's policies that bind its pool. It returns the rules that make the answer.
 func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
 	by := func(r v1alpha1.RuleReference) { rules = append(rules, s.locate(r)) }
@@ -200,17 +197,10 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 
 // text is an outcome; empty if there is none.
 func (d *decided) text(decision string) string {
-	switch {
-	case len(d.Failures) > 0:
-		return failed
-	case decision == policy.DecisionTemplate:
-		return denialText(d.Denials)
-	case d.Limits != nil:
-		return scaleText(*d.Limits, d.AssignedJobs)
-	case d.Rollout != nil:
-		return d.Rollout.text()
-	}
-	return ""
+	return effects.Phrase("outcome", struct {
+		*decided
+		Decision string
+	}{d, decision})
 }
 
 // waiting is how many of the jobs at the time wait beyond max.
@@ -221,32 +211,9 @@ func (d *decided) waiting(q *question) int32 {
 	return max(0, q.scaling.Jobs-d.Limits.Max)
 }
 
-func scaleText(s policy.Scale, assigned v1alpha1.AssignedJobs) string {
-	text := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
-	if assigned == v1alpha1.AssignedJobsWait {
-		text += ", assigned jobs wait"
-	}
-	return text
-}
+func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
 
-func denialText(denials []v1alpha1.PolicyFinding) string {
-	if len(denials) == 0 {
-		return "allowed"
-	}
-	var messages []string
-	for _, d := range denials {
-		messages = append(messages, d.Message)
-	}
-	return "denied: " + strings.Join(messages, "; ")
-}
-
-func (r *Rollout) text() string {
-	text := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
-	if r.Hold {
-		text = "hold, " + text
-	}
-	return text
-}
+func (r *Rollout) text() string { return effects.Phrase("rollout", r) }
 
 // recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
 // false if there are fewer than two of them. Each holds until the next, and an hour at most.
