@@ -86,10 +86,13 @@ func (s *space) beginUnmatched() {
 	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // it is called under a lock
 }
 
+// loseUnmatched forgets the jobs, unless the space was dropped meanwhile.
 func (s *space) loseUnmatched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beginUnmatched()
+	if !s.isOver() {
+		s.beginUnmatched()
+	}
 }
 
 // isHosted reports whether a job asks for one of GitHub's own runners, of which there may be any number:

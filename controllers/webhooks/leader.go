@@ -22,8 +22,8 @@ import (
 )
 
 // Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
-// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them, which
-// exempts it from the limits on sources, and from nothing else.
+// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them. Such a request counts
+// for the namespace whose event it is, and not for the replica's address.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,13 +26,15 @@ var errCrowded = errors.New("too many bytes from this address")
 
 // intake bounds the bytes of bodies in memory, and divides them between addresses. Bodies that are not verified yet take nothing that GitHub's
 // bodies need. An address that sends more than a quarter of the bytes loses its largest body that isn't verified. So does the address that sent
-// the most when there are too many bytes.
+// the most when there are too many bytes. A verified body counts for its namespace instead, whatever addresses a tenant sends from, and makes room
+// in the same way until it is decoded.
 type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is read. Its deadline demands progress.
 type arrival struct {
 	io.Reader
 	*share.Hold
+	of       *intake
 	began    time.Time
 	deadline func(at time.Time) error // sets when the next byte must have arrived
 	read     int64
@@ -41,15 +42,26 @@ type arrival struct {
 
 func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes/4)} }
 
-// begin has a body read, of which Leave is to be called.
-func (i *intake) begin(body io.Reader, source netip.Prefix, deadline func(time.Time) error) *arrival {
+// begin has a body of a sender read, of which Leave is to be called.
+func (i *intake) begin(body io.Reader, sender string, deadline func(time.Time) error) *arrival {
 	stop := func() { _ = deadline(time.Unix(1, 0)) } // it waits for no more bytes
-	return &arrival{Reader: body, Hold: i.bytes.Hold(source.String(), stop), began: time.Now(), deadline: deadline}
+	return &arrival{Reader: body, Hold: i.bytes.Hold(sender, stop), of: i, began: time.Now(), deadline: deadline}
+}
+
+// verified counts the body for the namespace that signed it. It returns false if there is no room. lose is called if the body has to make room before
+// Keep protects it.
+func (a *arrival) verified(namespace string, lose func()) bool {
+	a.Leave()
+	a.Hold = a.of.bytes.Hold(namespace, lose)
+	return a.Add(a.read)
 }
 
 // Read fails if the body arrives too slowly, or has to make room.
 func (a *arrival) Read(p []byte) (int, error) {
 	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
+	if !a.Add(0) { // it had to make room before this deadline replaced the one that ends it
+		return 0, errCrowded
+	}
 	n, err := a.Reader.Read(p)
 	a.read += int64(n)
 	if !a.Add(int64(n)) {

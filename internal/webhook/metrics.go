@@ -48,8 +48,8 @@ var (
 	durations = meter.Histograms("corral_webhook_request_duration_seconds",
 		"Time to the answer of the webhook server, by result.", []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "result")
 	// events is bounded by the connections there are: only signed events count.
-	events = meter.Counters("corral_webhook_events_total",
-		"Events that were taken, by connection and name of the event.", "namespace", "connection", "event")
+	events = meter.OwnedBy[prometheus.Counter](meter.Counters("corral_webhook_events_total",
+		"Events that were taken, by connection and name of the event.", "namespace", "connection", "event"))
 )
 
 func init() {

@@ -37,19 +37,27 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time. Small bodies do not
-// wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
-func (s *Server) enter(d *delivery) (leave func()) {
-	if d.ContentLength <= smallBody {
-		return func() {}
-	}
+// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time, or if the body has to make
+// room. Small bodies do not wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
+func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
 	defer cancel()
-	round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
-	if err != nil {
+	if !body.verified(d.connection.Namespace, cancel) {
 		return nil
 	}
-	return func() { s.large.Leave(round, turns.Unknown) }
+	leave = func() {}
+	if d.ContentLength > smallBody {
+		round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
+		if err != nil {
+			return nil
+		}
+		leave = func() { s.large.Leave(round, turns.Unknown) }
+	}
+	if !body.Keep(IntakeBytes, IntakeBytes) {
+		leave()
+		return nil
+	}
+	return leave
 }
 
 // tooMany is the answer to a request that has to be made again, because there is no room for it.
@@ -93,7 +101,6 @@ func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 		reuse(body)
 		return nil, a
 	}
-	from.Keep(IntakeBytes, IntakeBytes)
 	return body, answer{}
 }
 
