@@ -17,6 +17,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -420,7 +421,7 @@ func TestWhatBecameOfTheOtherObjectsIsSaid(t *testing.T) {
 
 func TestTheGaugeSaysOfEachSourceWhetherItIsReadyAndWhyNot(t *testing.T) {
 	w := newWorld(t, us())
-	readyGauge.Reset()
+	readyGauge.Vec.(*prometheus.GaugeVec).Reset()
 	measured := func(want string) {
 		t.Helper()
 		text := ""

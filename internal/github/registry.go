@@ -14,7 +14,10 @@ import (
 // when a connection is deleted together with its pools.
 const afterlife = time.Hour
 
-// Connections holds the credentials of each connection by its key, NAMESPACE/NAME. It is safe for concurrent use.
+// forgetAtOnce is how many connections one call forgets. Others wait for it.
+const forgetAtOnce = 8
+
+// Connections holds the credentials of each connection, by its key NAMESPACE/NAME. It is safe for concurrent use.
 type Connections struct {
 	// Report is called after each of GitHub's answers with the difference of its clock: a clock.Report with the
 	// connection's key.
@@ -81,13 +84,17 @@ func (c *Connections) Serves(key string) bool {
 func (c *Connections) get(key string) (connection, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.drops) > 0 && c.now().Sub(c.drops[0].at) >= afterlife {
+	isOver := func(dropped time.Time) bool { return !dropped.IsZero() && c.now().Sub(dropped) >= afterlife }
+	for n := 0; n < forgetAtOnce && len(c.drops) > 0 && isOver(c.drops[0].at); n++ {
 		if d := c.drops[0]; c.byKey[d.key].dropped.Equal(d.at) {
 			c.forget(d.key)
 		}
 		c.drops = c.drops[1:]
 	}
 	x, ok := c.byKey[key]
+	if isOver(x.dropped) {
+		return connection{}, false
+	}
 	return x, ok
 }
 

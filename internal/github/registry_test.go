@@ -90,7 +90,16 @@ func TestALookAtAConnectionGoesThroughNoOther(t *testing.T) {
 			t.Errorf("%d connections are looked at", asked)
 		}
 		now = now.Add(afterlife / 2)
-		if connections.Serves("quiet/main"); len(connections.byKey) != 1 || !connections.Serves("greedy/0") {
+		if connections.Serves(fmt.Sprint("greedy/", n-1)) {
+			t.Error("a connection that is over serves until it is forgotten")
+		}
+		for range n / forgetAtOnce {
+			asked = 0
+			if connections.Serves("quiet/main"); asked > 2*forgetAtOnce {
+				t.Fatalf("%d connections that are over are looked at", asked)
+			}
+		}
+		if len(connections.byKey) != 1 || !connections.Serves("greedy/0") {
 			t.Errorf("of %d connections that were dropped %d are left", n, len(connections.byKey))
 		}
 		now = now.Add(afterlife / 2)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,15 +25,17 @@ const (
 // errCrowded is the error of a body that was dropped to free memory for other addresses.
 var errCrowded = errors.New("too many bytes from this address")
 
-// intake limits the memory of bodies and divides it between addresses, so that unverified bodies take no memory that
-// GitHub's bodies need. An address with more than a quarter of the memory loses its largest unverified body. So does
-// the address with the most bytes when the memory is full.
+// intake bounds the bytes of bodies in memory, and divides them between addresses. Bodies that are not verified yet take nothing that GitHub's
+// bodies need. An address that sends more than a quarter of the bytes loses its largest body that isn't verified. So does the address that sent
+// the most when there are too many bytes. A verified body counts for its namespace instead, whatever addresses a tenant sends from, and makes room
+// in the same way until it is decoded.
 type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is being read. Its deadline enforces the minimum rate.
 type arrival struct {
 	io.Reader
 	*share.Hold
+	of       *intake
 	began    time.Time
 	deadline func(at time.Time) error // sets the deadline for the next byte
 	read     int64
@@ -42,15 +43,26 @@ type arrival struct {
 
 func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes/4)} }
 
-// begin starts to read a body. The caller must call Leave.
-func (i *intake) begin(body io.Reader, source netip.Prefix, deadline func(time.Time) error) *arrival {
-	stop := func() { _ = deadline(time.Unix(1, 0)) } // ends all reads at once
-	return &arrival{Reader: body, Hold: i.bytes.Hold(source.String(), stop), began: time.Now(), deadline: deadline}
+// begin has a body of a sender read, of which Leave is to be called.
+func (i *intake) begin(body io.Reader, sender string, deadline func(time.Time) error) *arrival {
+	stop := func() { _ = deadline(time.Unix(1, 0)) } // it waits for no more bytes
+	return &arrival{Reader: body, Hold: i.bytes.Hold(sender, stop), of: i, began: time.Now(), deadline: deadline}
+}
+
+// verified counts the body for the namespace that signed it. It returns false if there is no room. lose is called if the body has to make room before
+// Keep protects it.
+func (a *arrival) verified(namespace string, lose func()) bool {
+	a.Leave()
+	a.Hold = a.of.bytes.Hold(namespace, lose)
+	return a.Add(a.read)
 }
 
 // Read fails if the body arrives too slowly, or is dropped to free memory.
 func (a *arrival) Read(p []byte) (int, error) {
 	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
+	if !a.Add(0) { // it had to make room before this deadline replaced the one that ends it
+		return 0, errCrowded
+	}
 	n, err := a.Reader.Read(p)
 	a.read += int64(n)
 	if !a.Add(int64(n)) {

@@ -38,20 +38,27 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded, and returns a function to call afterwards; nil if its turn does not
-// come in time. Small bodies do not wait. Namespaces take turns at large bodies, so that one tenant's bodies do not
-// delay another's.
-func (s *Server) enter(d *delivery) (leave func()) {
-	if d.ContentLength <= smallBody {
-		return func() {}
-	}
+// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time, or if the body has to make
+// room. Small bodies do not wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
+func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
 	defer cancel()
-	round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
-	if err != nil {
+	if !body.verified(d.connection.Namespace, cancel) {
 		return nil
 	}
-	return func() { s.large.Leave(round, turns.Unknown) }
+	leave = func() {}
+	if d.ContentLength > smallBody {
+		round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
+		if err != nil {
+			return nil
+		}
+		leave = func() { s.large.Leave(round, turns.Unknown) }
+	}
+	if !body.Keep(IntakeBytes, IntakeBytes) {
+		leave()
+		return nil
+	}
+	return leave
 }
 
 // tooMany is the answer to a request that must be repeated because there is no capacity for it.
@@ -95,7 +102,6 @@ func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 		reuse(body)
 		return nil, a
 	}
-	from.Keep(IntakeBytes, IntakeBytes)
 	return body, answer{}
 }
 

@@ -136,6 +136,14 @@ type delivery struct {
 	passed bool
 }
 
+// sender returns for whom a body counts while it arrives: its address or, of a body that another replica has verified, its namespace.
+func (d *delivery) sender() string {
+	if d.replica {
+		return d.connection.Namespace
+	}
+	return d.source.String()
+}
+
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
@@ -187,14 +195,14 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		return a
 	}
 	// A recorder in tests has no deadlines, and needs none.
-	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.source, http.NewResponseController(w).SetReadDeadline)
-	defer arrival.Leave()
+	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.sender(), http.NewResponseController(w).SetReadDeadline)
+	defer func() { arrival.Leave() }()
 	body, a := s.read(d, arrival)
 	if a.status != 0 {
 		s.noteWrong(d, a)
 		return a
 	}
-	leave := s.enter(d)
+	leave := s.enter(d, arrival)
 	if leave == nil {
 		return tooMany
 	}
@@ -300,10 +308,8 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	return answer{result: accepted, status: http.StatusAccepted, text: "taken"}
 }
 
-// Forget deletes the metrics of a deleted connection.
-func Forget(connection types.NamespacedName) {
-	events.DeletePartialMatch(map[string]string{"namespace": connection.Namespace, "connection": connection.Name})
-}
+// Forget drops the metrics of a connection that is gone.
+func Forget(connection types.NamespacedName) { events.Drop(connection.Namespace, connection.Name) }
 
 // logRefusal logs refused events, at limited intervals for each kind, so that an administrator can find a wrong secret.
 func (s *Server) logRefusal(d *delivery, a answer) {

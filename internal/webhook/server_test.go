@@ -729,7 +729,7 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		full := s.intake.begin(nil, siteOf("192.0.2.1:80"), func(time.Time) error { return nil })
+		full := s.intake.begin(nil, siteOf("192.0.2.1:80").String(), func(time.Time) error { return nil })
 		full.Add(IntakeBytes / 4)
 		full.Keep(IntakeBytes, IntakeBytes)
 		s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "Too many events at once.")
@@ -737,7 +737,7 @@ func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 		large.RemoteAddr = "198.51.100.1:80"
 		s.want(s.send(large), http.StatusAccepted, "taken")
 		for range largeSlots {
-			if s.enter(&delivery{Request: large}) == nil {
+			if s.enter(&delivery{Request: large}, s.intake.begin(nil, "198.51.100.2", func(time.Time) error { return nil })) == nil {
 				t.Fatal("there is no turn")
 			}
 		}

@@ -211,7 +211,7 @@ func goMetrics(ctx context.Context, url string) (map[string]float64, error) {
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(name, "go_memstats_") {
+		if !strings.HasPrefix(name, "go_memstats_") && name != "go_gc_heap_live_bytes" {
 			continue
 		}
 		if metrics[name], err = strconv.ParseFloat(value, 64); err != nil {

@@ -392,13 +392,18 @@ func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	return codes, g.Wait()
 }
 
-// settledMemory returns the controller's resident memory in MiB after an idle period.
+// settledMemory returns how many MiB of the controller's memory the last garbage collection found in use, once the controller is left alone. Resident
+// memory also has garbage, of which there is more on a busy machine.
 func (b *hookBed) settledMemory(ctx context.Context) (float64, error) {
 	if err := pause(ctx, settle); err != nil {
 		return 0, err
 	}
-	memory, err := b.controller.Memory()
-	return memory.Resident, err
+	metrics, err := goMetrics(ctx, b.controller.MetricsURL)
+	live, isThere := metrics["go_gc_heap_live_bytes"]
+	if err == nil && !isThere {
+		err = errors.New("the controller's metrics have no memory in use")
+	}
+	return live / (1 << 20), err
 }
 
 // accounts contains the recorded jobs, as seen through a watch.

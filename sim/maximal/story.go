@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,9 @@ import (
 const (
 	// PhaseStart is a start of the leader: the neighbor's job waits for it.
 	PhaseStart = "start"
-	// PhaseChanges is the phase in which each of the tenant's pools changes repeatedly.
+	// PhaseCommit is while the controller fetches, compiles and applies a commit that changes all of the tenant's pools.
+	PhaseCommit = "commit"
+	// PhaseChanges is while each of the tenant's pools changes, again and again.
 	PhaseChanges = "changes"
 	// PhaseEvents is the phase in which signed events arrive for the tenant.
 	PhaseEvents = "events"
@@ -42,8 +45,8 @@ const (
 	PhaseKill = "kill"
 )
 
-// Phases contains all phases in order.
-var Phases = []string{PhaseStart, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
+// Phases are all of them.
+var Phases = []string{PhaseStart, PhaseCommit, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
 
 const (
 	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is the namespace of the maximal
@@ -51,13 +54,17 @@ const (
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
 	neighbourPool          = "linux"
-	// patience bounds every wait for an expected state.
+	// poolSource is the PoolSource of the tenant's pools.
+	poolSource = "pools"
+	// patience bounds the wait for anything that must come about.
 	patience = 8 * time.Minute
 	// writers is the number of concurrent writes of the tenant's objects.
 	writers = 8
 	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events. With
 	// shorter times, the API server or the sender would be the bottleneck.
 	changeEach, eventEach = 50 * time.Millisecond, 10 * time.Millisecond
+	// sourceInterval is the time after which a PoolSource looks for a new commit.
+	sourceInterval = time.Second
 )
 
 // Story is a world in which an ordinary tenant has jobs, first alone and then beside the maximal tenant.
@@ -77,6 +84,7 @@ type Story struct {
 	controller *world.Controller
 	address    string // of the webhook server
 	pools      []string
+	repository *gitRepository
 
 	mu     sync.Mutex
 	memory Memory
@@ -96,9 +104,8 @@ type Result struct {
 	AloneMemory, BesideMemory Memory
 	// Refused lists the tenant's pools that were rejected, with the reason.
 	Refused []string
-	// Taken is the number of the tenant's events that were accepted, of Sent ones. Changes is the number of changes of
-	// its pools.
-	Taken, Sent, Changes int64
+	// Events of the tenant that were taken, of those that were sent, Changes of its pools, and Commits that were applied.
+	Taken, Sent, Changes, Commits int64
 }
 
 // Median returns the median of the times of a phase.
@@ -125,15 +132,14 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.sample(sampling)
-	idle := func(context.Context, *Result) error { return nil }
-	if r.Alone, err = s.phases(ctx, &r, idle, idle); err != nil {
+	if r.Alone, err = s.phases(ctx, &r, nil); err != nil {
 		return r, fmt.Errorf("alone: %w", err)
 	}
 	r.AloneMemory = s.take()
 	if err := s.declare(ctx); err != nil {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
-	if r.Beside, err = s.phases(ctx, &r, s.change, s.send); err != nil {
+	if r.Beside, err = s.phases(ctx, &r, map[string]action{PhaseCommit: s.push, PhaseChanges: s.change, PhaseEvents: s.send}); err != nil {
 		return r, fmt.Errorf("beside the maximal tenant: %w", err)
 	}
 	r.BesideMemory = s.take()
@@ -195,24 +201,25 @@ func (s *Story) declare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Say("the tenant's %d objects are made up after %s", len(objects), time.Since(began).Round(time.Millisecond))
-	made := time.Now()
-	var g errgroup.Group
-	g.SetLimit(writers)
-	for _, object := range objects {
-		if object.GetKind() == "RunnerPool" {
-			s.pools = append(s.pools, object.GetName())
-		}
-		g.Go(func() error {
-			if err := s.World.Client.Create(ctx, object); err != nil {
-				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	pools, err := tenant.PoolObjects()
+	if err != nil {
 		return err
 	}
+	s.Say("the tenant's %d objects are made up after %s", len(objects)+len(pools), time.Since(began).Round(time.Millisecond))
+	made := time.Now()
+	for _, pool := range pools {
+		s.pools = append(s.pools, pool.GetName())
+	}
+	if s.repository, err = newRepository(ctx, filepath.Join(s.World.Dir, "maximal-pools"), pools); err != nil {
+		return err
+	}
+	if err := s.create(ctx, objects); err != nil {
+		return err
+	}
+	if err := s.applyFirst(ctx); err != nil {
+		return err
+	}
+	s.Say("the first commit is applied after %s more", time.Since(made).Round(time.Millisecond))
 	err = s.until(ctx, func(ctx context.Context) error {
 		waiting, _, err := s.look(ctx)
 		if err == nil && waiting > 0 {
@@ -220,12 +227,54 @@ func (s *Story) declare(ctx context.Context) error {
 		}
 		return err
 	})
-	s.Say("the controller has looked at them after %s more", time.Since(made).Round(time.Millisecond))
+	s.Say("the controller has looked at all pools %s after they were made up", time.Since(made).Round(time.Millisecond))
 	return err
 }
 
-// look returns how many of the tenant's pools have not been reconciled, and why the others are rejected, which must not
-// happen.
+func (s *Story) create(ctx context.Context, objects []*unstructured.Unstructured) error {
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, object := range objects {
+		g.Go(func() error {
+			if err := s.World.Client.Create(ctx, object); err != nil {
+				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// applyFirst commits the pools and creates their PoolSource.
+func (s *Story) applyFirst(ctx context.Context) error {
+	commit, err := s.repository.commit(ctx, 0)
+	if err != nil {
+		return err
+	}
+	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: poolSource}}
+	source.Spec.Interval.Duration = sourceInterval
+	source.Spec.Git = &v1alpha1.GitSource{URL: s.repository.url(), Ref: &v1alpha1.GitReference{Branch: "main"}}
+	if err := s.World.Client.Create(ctx, source); err != nil {
+		return fmt.Errorf("creating the PoolSource: %w", err)
+	}
+	return s.untilApplied(ctx, commit)
+}
+
+// untilApplied waits until the pools are as a commit declares them.
+func (s *Story) untilApplied(ctx context.Context, commit string) error {
+	return s.until(ctx, func(ctx context.Context) error {
+		source := &v1alpha1.PoolSource{}
+		if err := s.World.Client.Get(ctx, client.ObjectKey{Namespace: tenantSpace, Name: poolSource}, source); err != nil {
+			return fmt.Errorf("reading the PoolSource: %w", err)
+		}
+		if strings.HasSuffix(source.Status.LastAppliedRevision, commit) {
+			return nil
+		}
+		return fmt.Errorf("commit %s is not applied: %s", commit, conditions.GetMessage(source, v1alpha1.ReadyCondition))
+	})
+}
+
+// look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
 func (s *Story) look(ctx context.Context) (waiting int, refused []string, err error) {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {
@@ -243,9 +292,11 @@ func (s *Story) look(ctx context.Context) (waiting int, refused []string, err er
 	return waiting, refused, nil
 }
 
-// phases runs all phases, and returns how long the neighbor's jobs waited in each.
-func (s *Story) phases(ctx context.Context, r *Result, change, send func(context.Context, *Result) error) (map[string][]time.Duration, error) {
-	nothing := func(context.Context, *Result) error { return nil }
+// action is something that happens during a phase. It ends when it is done, or soon after its context.
+type action func(context.Context, *Result) error
+
+// phases goes through all of them, and returns how long the neighbour's jobs waited in each. Some have an action.
+func (s *Story) phases(ctx context.Context, r *Result, actions map[string]action) (map[string][]time.Duration, error) {
 	found := map[string][]time.Duration{}
 	for _, phase := range Phases {
 		var err error
@@ -254,9 +305,10 @@ func (s *Story) phases(ctx context.Context, r *Result, change, send func(context
 			found[phase], err = s.restarts(ctx, s.controllerStops)
 		case PhaseKill:
 			found[phase], err = s.restarts(ctx, s.controllerIsKilled)
+		case PhaseCommit:
+			found[phase], err = s.throughout(ctx, r, actions[phase])
 		default:
-			during := map[string]func(context.Context, *Result) error{PhaseChanges: change, PhaseEvents: send, PhasePolls: nothing}[phase]
-			found[phase], err = s.during(ctx, r, during)
+			found[phase], err = s.during(ctx, r, actions[phase])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", phase, err)
@@ -298,19 +350,50 @@ func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Dura
 	return all, nil
 }
 
-// during runs the neighbor's jobs while what is running.
-func (s *Story) during(ctx context.Context, r *Result, what func(context.Context, *Result) error) ([]time.Duration, error) {
+// during has the neighbour's jobs come and go while something happens.
+func (s *Story) during(ctx context.Context, r *Result, do action) ([]time.Duration, error) {
 	happening, stop := context.WithCancel(ctx)
 	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- what(happening, r) }()
+	done := s.begin(happening, r, do)
 	all, err := s.jobs(ctx, s.Jobs)
 	stop()
 	return all, errors.Join(err, <-done)
 }
 
-// jobs adds jobs for the neighbor's pool, one after the other, and waits for each. It returns how long each waited to
-// start, sorted.
+// throughout is during for something that ends. The neighbour's jobs come and go until then.
+func (s *Story) throughout(ctx context.Context, r *Result, do action) (all []time.Duration, err error) {
+	done := s.begin(ctx, r, do)
+	for isDone := false; !isDone || len(all) < s.Jobs; {
+		select {
+		case err := <-done:
+			if err != nil {
+				return nil, err
+			}
+			isDone, done = true, nil
+		default:
+			more, err := s.jobs(ctx, 1)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// begin starts an action, if there is one. Its end is sent.
+func (s *Story) begin(ctx context.Context, r *Result, do action) <-chan error {
+	done := make(chan error, 1)
+	if do == nil {
+		done <- nil
+		return done
+	}
+	go func() { done <- do(ctx, r) }()
+	return done
+}
+
+// jobs adds jobs for the neighbour's pool, one after the other, and waits for each. It returns how long each waited for its start, sorted.
 func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error) {
 	for range n {
 		if err := s.untilQuiet(ctx); err != nil {
@@ -402,7 +485,20 @@ func each(ctx context.Context, pause time.Duration, do func(n int) error) error 
 	}
 }
 
-// change changes the tenant's pools in turn until ctx ends.
+// push commits a change of all of the tenant's pools, and waits until the controller has applied it.
+func (s *Story) push(ctx context.Context, r *Result) error {
+	commit, err := s.repository.commit(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err := s.untilApplied(ctx, commit); err != nil {
+		return err
+	}
+	r.Commits++
+	return nil
+}
+
+// change changes one pool of the tenant after the other, until ctx ends.
 func (s *Story) change(ctx context.Context, r *Result) error {
 	return each(ctx, changeEach, func(n int) error {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"change":"%d"}},"spec":{"runnerLabels":[%q,"change-%[1]d"]}}`, n, Shared)

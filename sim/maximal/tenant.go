@@ -49,10 +49,10 @@ type Tenant struct {
 	Accepts Accepts
 }
 
-// Objects returns the objects of the tenant, in the order in which they must be created.
+// Objects returns what the tenant creates itself, in this order. It commits its other pools: see PoolObjects.
 func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.PoolObjects} {
+	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.wide} {
 		objects, err := part()
 		if err != nil {
 			return nil, err
@@ -62,14 +62,13 @@ func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// PoolObjects returns only the pools: alternately with a scale set and with webhooks, each with other metrics.
+// PoolObjects returns the pools of one commit: by turns one with a scale set, and one whose events come by webhook, with other metrics each.
 func (t Tenant) PoolObjects() ([]*unstructured.Unstructured, error) {
-	all, err := t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
-	if err != nil {
-		return nil, err
-	}
-	wide, err := t.poolsLike("wide", t.Wide, mostObject)
-	return append(all, wide...), err
+	return t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
+}
+
+func (t Tenant) wide() ([]*unstructured.Unstructured, error) {
+	return t.poolsLike("wide", t.Wide, mostObject)
 }
 
 // poolsLike returns pools of at most the given number of bytes each.

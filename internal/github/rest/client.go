@@ -12,6 +12,7 @@ import (
 	"iter"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,13 +95,11 @@ func NewClient(creds github.Credentials, o github.Options) (*Client, error) {
 func NewClients(connections *github.Connections, o github.Options) *github.Clients[*Client] {
 	o = o.WithDefaults(turns.First)
 	all := newPayloads().all
-	own := map[string]payloads{} // by namespace; clients are created one after another
+	var byNamespace sync.Map // of payloads: clients of several connections are made at the same time
 	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {
 		namespace, _, _ := strings.Cut(key, "/")
-		if own[namespace].all == nil {
-			own[namespace] = payloads{newPayloads().own, all}
-		}
-		return newClient(key, creds, connections.Watch(o, key), own[namespace])
+		places, _ := byNamespace.LoadOrStore(namespace, payloads{newPayloads().own, all})
+		return newClient(key, creds, connections.Watch(o, key), places.(payloads))
 	}, func(key string) { remainingCalls.DeleteLabelValues(key) })
 }
 
