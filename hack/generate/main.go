@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command generate writes all that is generated but deep copies, CRDs and RBAC, which come before: maxima of CRDs, what is made of the chart, the CUE
-// schema, the schemas of policies' inputs, pages of docs, and the list of layers. One program, so that only one is linked. Run it from
+// schema, the schemas of policies' inputs, pages of docs, the list of layers, and the format of policies. One program, so that only one is linked. Run it from
 // the root of the repository, as `make generate` does.
 package main
 
@@ -22,6 +22,7 @@ func main() {
 		what     string
 		generate func() error
 	}{
+		{"Rego", formatRego},
 		{"CRDs", crdgen.Generate},
 		{"chart", chartgen.Generate},
 		{"CUE schema", schemagen.Generate},

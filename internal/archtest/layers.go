@@ -20,7 +20,7 @@ var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
 // Layers, each above the ones that it may import.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/clientgates", "internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/catalog", "internal/claims", "internal/compile", "internal/demand", "internal/jobmatch", "internal/podspec",
