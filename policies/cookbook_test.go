@@ -4,6 +4,7 @@
 package policies_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -75,5 +76,28 @@ func TestTheCookbook(t *testing.T) {
 				t.Error("it has no tests")
 			}
 		})
+	}
+}
+
+// Recipes are copied side by side into one folder, and then are one policy.
+func TestRecipesOfTheCookbookLoadTogether(t *testing.T) {
+	folders, err := os.ReadDir("cookbook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "all", Modules: map[string]string{}, Parameters: map[string]any{}}
+	for _, folder := range folders {
+		source := recipe(t, folder.Name())
+		for file, text := range source.Modules {
+			together.Modules[folder.Name()+"-"+file] = text
+		}
+		maps.Copy(together.Parameters, source.Parameters)
+	}
+	if _, diagnostics := policy.Load(together); len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	report, diagnostics := policy.Test(t.Context(), together, policy.TestOptions{})
+	if len(diagnostics) > 0 || len(report.Tests) == 0 {
+		t.Fatalf("%d tests; %v", len(report.Tests), diagnostics)
 	}
 }

@@ -168,6 +168,11 @@ var tricks = []trick{
 	{name: "a container that starts again by a rule", before: `"restartPolicy":"Never","restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[0]}}]`, codes: "FIELD-001"},
 	{name: "a group of the node", spec: `"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"},"supplementalGroups":[999]}`, codes: "FIELD-001"},
 	{name: "the SELinux categories of another's container", container: `"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"seLinuxOptions":{"level":"s0:c1,c2"}}`, codes: "FIELD-001"},
+	{name: "beside pods on a node with a label", spec: `"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"acme.example/gpu"}]}}`, codes: "SCHED-001"},
+	{name: "spread over nodes with a label", spec: `"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"acme.example/gpu","whenUnsatisfiable":"DoNotSchedule"}]`, codes: "SCHED-001"},
+	{name: "away from its like", spec: `"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"acme.example/rack"}}]}}`, codes: "SCHED-001"},
+	{name: "spread over zones and nodes", spec: `"topologySpreadConstraints":[{"topologyKey":"kubernetes.io/hostname"},{"topologyKey":"topology.kubernetes.io/zone"}]`, reason: "each node has these labels"},
+	{name: "an image volume that others pulled", volume: `"image":{"reference":"a","pullPolicy":"Never"}`, codes: "FIELD-001"},
 	{name: "an image that others pulled", container: `"imagePullPolicy":"Never"`, codes: "FIELD-001"},
 	{name: "an ephemeral container", spec: `"ephemeralContainers":[{"name":"debug","image":"a","targetContainerName":"runner"}]`, codes: "FIELD-001"},
 	// Pod security

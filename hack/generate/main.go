@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command generate runs all generators except those for deep copies, CRDs and RBAC, which must run first: maxima of
-// CRDs, files from the chart, the CUE schema, the schemas of policies' inputs, pages of docs, and the list of layers.
+// CRDs, files from the chart, the CUE schema, the schemas of policies' inputs, pages of docs, the list of layers, and the format of policies.
 // It is one program, so that only one has to be linked. Run it in the root of the repository, as `make generate` does.
 package main
 
@@ -22,6 +22,7 @@ func main() {
 		what     string
 		generate func() error
 	}{
+		{"Rego", formatRego},
 		{"CRDs", crdgen.Generate},
 		{"chart", chartgen.Generate},
 		{"CUE schema", schemagen.Generate},

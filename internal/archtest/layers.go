@@ -21,7 +21,7 @@ var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
 // The layers. Each may import the ones before it.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/clientgates", "internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/catalog", "internal/claims", "internal/compile", "internal/demand", "internal/jobmatch", "internal/podspec",

@@ -24,7 +24,7 @@ import (
 // names of files, definitions and policies may be anybody's.
 func Run(root *cobra.Command) int {
 	root.SetOut(visible{to: root.OutOrStdout()})
-	root.SetErr(visible{to: root.ErrOrStderr(), plain: true})
+	root.SetErr(visible{to: root.ErrOrStderr()})
 	err := root.Execute()
 	if err != nil {
 		root.PrintErrln("Error:", err)
@@ -32,21 +32,29 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; in plain text also what the runner takes
-// for a workflow command at the beginning of a line.
+// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; and what the runner takes for a workflow
+// command at the beginning of a line, unless it is to be one.
 type visible struct {
-	to    io.Writer
-	plain bool
+	to       io.Writer
+	commands bool
 }
 
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
-	if v.plain {
+	if !v.commands {
 		text = wording.EscapeCommands(text)
 	}
 	_, err := io.WriteString(v.to, text)
 	return len(p), err
+}
+
+// annotating returns a writer of workflow commands, whose texts are escaped already.
+func annotating(w io.Writer) io.Writer {
+	if v, ok := w.(visible); ok {
+		return visible{to: v.to, commands: true}
+	}
+	return w
 }
 
 // exactly returns a writer to which nothing is escaped.

@@ -99,6 +99,20 @@ func (w *workspace) withoutCertificates() []report.Finding {
 	return warnings
 }
 
+// withoutCommand warns of pools that run GitHub's image, which has no entrypoint, without a command.
+func (w *workspace) withoutCommand() []report.Finding {
+	var warnings []report.Finding
+	for i := range w.pools {
+		p := &w.pools[i]
+		if field := podspec.CommandMissing(p.Spec.Template.Raw); field != "" {
+			warning := p.warning(ruleCommand, "Runner without a command", "."+field, "GitHub's image of the runner starts nothing by itself, so that the runner ends without a job")
+			warning.Help = `set command: ["/home/runner/run.sh"]`
+			warnings = append(warnings, warning)
+		}
+	}
+	return warnings
+}
+
 // publicTrust is the word of pools that run everybody's code.
 const publicTrust = "public"
 

@@ -286,7 +286,7 @@ func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error 
 	case "markdown":
 		return report.ReviewMarkdown(w, o.marker, r)
 	case "github":
-		return report.GitHub(w, fromCheckout(o.folder, report.ReviewFindings(r)))
+		return report.GitHub(annotating(w), fromCheckout(o.folder, report.ReviewFindings(r)))
 	case "sarif":
 		return report.SARIF(w, o.version, fromCheckout(o.folder, report.ReviewFindings(r)))
 	}

@@ -118,7 +118,7 @@ audited policies would do, are told and change no exit code.
 		}
 		if len(r.Diagnostics) == 0 {
 			now := at.time()
-			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.exposed(), w.sharedScaleSets(), w.withoutCertificates(), w.staying(), w.idleSchedules(now), w.staleSchema(), uncommittedWarnings(w.uncommitted))
+			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.exposed(), w.sharedScaleSets(), w.withoutCertificates(), w.staying(), w.idleSchedules(now), w.staleSchema(), w.withoutCommand(), w.comparedQuantities(), uncommittedWarnings(w.uncommitted))
 			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
 			if err != nil {
 				return err
@@ -269,7 +269,7 @@ func (r *vetReport) write(c *cobra.Command, f *format) error {
 	case "text":
 		return r.writeText(c.OutOrStdout(), c.ErrOrStderr())
 	case "github":
-		return report.GitHub(c.OutOrStdout(), fromCheckout(r.root, r.findings()))
+		return report.GitHub(annotating(c.OutOrStdout()), fromCheckout(r.root, r.findings()))
 	case "sarif":
 		return report.SARIF(c.OutOrStdout(), r.version, fromCheckout(r.root, r.findings()))
 	case "junit":

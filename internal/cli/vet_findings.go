@@ -38,6 +38,8 @@ const (
 	ruleCache       = "corral.pool.cache"
 	ruleGone        = "corral.pool.gone"
 	ruleSchema      = "corral.schema.stale"
+	ruleCommand     = "corral.pool.command"
+	ruleQuantity    = "corral.policy.quantity"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
 )
@@ -291,4 +293,16 @@ func (w *workspace) staleSchema() []report.Finding {
 		}
 	}
 	return nil
+}
+
+// comparedQuantities warns of rules that compare quantities as text.
+func (w *workspace) comparedQuantities() (found []report.Finding) {
+	for _, p := range w.policies {
+		for _, d := range policy.ComparedQuantities(p.source.Modules) {
+			found = append(found, report.Finding{
+				Level: report.Warning, Rule: ruleQuantity, Title: "Quantity compared as text", Subject: p.source.Ref(), Place: p.place(d.File, d.Line), Message: "warning: " + d.Message,
+			})
+		}
+	}
+	return found
 }

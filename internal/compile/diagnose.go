@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
@@ -293,6 +294,8 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		return explainImport(f)
 	}
 	switch {
+	case p.isNull(f):
+		f.message = "is empty (null): give it a value, or remove the field"
 	case strings.HasPrefix(f.message, "field not allowed"):
 		return p.explainUnknown(f)
 	case strings.HasPrefix(f.format, "undefined field"):
@@ -305,6 +308,19 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		f.message = valueMessage(f.message)
 	}
 	return f
+}
+
+// isNull reports whether a finding is about a null field, such as a key without a value in embedded or imported YAML.
+func (p *pkg) isNull(f finding) bool {
+	nodes, depth := p.fields.find(f.path)
+	return isConflict(f) && slices.ContainsFunc(f.args[:min(2, len(f.args))], func(value any) bool { return fmt.Sprint(value) == "null" }) ||
+		depth == len(f.path) && slices.ContainsFunc(nodes, func(node ast.Node) bool {
+			if field, ok := node.(*ast.Field); ok {
+				node = field.Value
+			}
+			literal, ok := node.(*ast.BasicLit)
+			return ok && literal.Kind == token.NULL
+		})
 }
 
 // explainImport explains an error in an import or in an imported package.

@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,7 +45,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 		patterned = patterned || !slices.Contains(fieldNames(v), label)
 		if !next.Exists() {
 			f.path = f.path[:object+i+1]
-			f.message += suggestion(label, fieldNames(v))
+			f.message += cmp.Or(wording.FromARC(joinPath(f.path[object:])), suggestion(label, fieldNames(v)))
 			return f
 		}
 		v = next

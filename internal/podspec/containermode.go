@@ -270,26 +270,39 @@ func (x *expansion) workMount() int {
 	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
 }
 
-// checkOwnDaemon refuses a daemon in the template that mounts the volume of the work folder differently from the
-// runner.
+// checkOwnDaemon refuses a daemon of the template's own that doesn't mount the work folder as the runner does. It may mount the volume
+// elsewhere as well.
 func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
-	isWork := func(m corev1.VolumeMount) bool {
-		return m.Name == work.Name && folderOf(m) == folderOf(work) && m.SubPath == work.SubPath && m.SubPathExpr == work.SubPathExpr
-	}
 	for _, c := range containersOf(&x.template.Spec) {
-		if c.Name != dockerContainer || slices.ContainsFunc(c.VolumeMounts, isWork) {
+		if c.Name != dockerContainer {
 			continue
 		}
-		if i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == work.Name }); i >= 0 {
-			return fmt.Errorf("%s.volumeMounts[%d]: must have the mountPath %s, the subPath %q and the subPathExpr %q, as in the runner's container: the containers of jobs mount it by that path",
-				own, i, work.MountPath, work.SubPath, work.SubPathExpr)
+		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return folderOf(m) == folderOf(work) })
+		if i < 0 {
+			return fmt.Errorf("%s.volumeMounts: must have a mount of the volume %s at %s, as the runner's container has: the containers of jobs mount the work folder by that path; add %s",
+				own, work.Name, work.MountPath, mountText(work))
+		}
+		if m := c.VolumeMounts[i]; m.Name != work.Name || m.SubPath != work.SubPath || m.SubPathExpr != work.SubPathExpr {
+			return fmt.Errorf("%s.volumeMounts[%d]: must be of the volume %s with the subPath %q and the subPathExpr %q, as in the runner's container: the containers of jobs mount it by that path",
+				own, i, work.Name, work.SubPath, work.SubPathExpr)
 		}
 	}
 	return nil
 }
 
-// addHooks adds what the runner's container hooks need. account is the ServiceAccount that is generated for the pool;
-// empty if the template names one.
+// mountText is a mount as one writes it.
+func mountText(m corev1.VolumeMount) string {
+	text := fmt.Sprintf("{name: %q, mountPath: %q", m.Name, m.MountPath)
+	if m.SubPath != "" {
+		text += fmt.Sprintf(", subPath: %q", m.SubPath)
+	}
+	if m.SubPathExpr != "" {
+		text += fmt.Sprintf(", subPathExpr: %q", m.SubPathExpr)
+	}
+	return text + "}"
+}
+
+// addHooks adds what the runner's container hooks need. Account is the ServiceAccount that is made for the pool, empty if the template names one.
 func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error {
 	h := &v1alpha1.HooksSpec{}
 	if mode.Kubernetes != nil {
@@ -435,9 +448,12 @@ func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *cor
 	return t, &t.Spec.Containers[i]
 }
 
-// DeclaredPath maps a field's path in the expanded template to its path in the pool: containers from spec.containerMode
-// precede those in spec.template.
+// DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before
+// those of spec.template, and labels and annotations may be those of spec.objectMetadata.
 func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
+	if of, ok := strings.CutPrefix(path, "spec.template.metadata."); ok && pool.Spec.ObjectMetadata != nil {
+		return declaredMetadata(pool, of)
+	}
 	const list = "spec.template.spec.initContainers["
 	rest, ok := strings.CutPrefix(path, list)
 	number, field, closed := strings.Cut(rest, "]")
@@ -458,4 +474,26 @@ func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 		return "spec.containerMode"
 	}
 	return list + strconv.Itoa(i) + "]" + field
+}
+
+// declaredMetadata is DeclaredPath for labels and annotations, or one of them.
+func declaredMetadata(pool *v1alpha1.RunnerPool, path string) string {
+	end := len(path)
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		end = i
+	}
+	key := strings.Trim(path[end:], `.[]"`)
+	declared, added := map[string]string{}, pool.Spec.AnnotationsOfObjects()
+	if t, err := decode(pool.Spec.Template.Raw); err == nil {
+		declared = t.Annotations
+		if path[:end] == "labels" {
+			declared, added = t.Labels, pool.Spec.LabelsOfObjects()
+		}
+	}
+	_, isOwn := declared[key]
+	_, isAdded := added[key]
+	if !isOwn && isAdded || key == "" && len(declared) == 0 {
+		return "spec.objectMetadata." + path
+	}
+	return "spec.template.metadata." + path
 }

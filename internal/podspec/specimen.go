@@ -4,7 +4,11 @@
 package podspec
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -49,4 +53,37 @@ func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n N
 		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
 		Network: n, Self: RegistrationOfSpecimen(pool), Claim: SpecimenClaim,
 	}, template)
+}
+
+// Sketch returns the pod of a template of which no runner can be made, so that its other mistakes can be reported; nil if it cannot be decoded, or
+// if spec.containerMode would add containers and volumes to which it refers.
+func Sketch(pool *v1alpha1.RunnerPool) *corev1.Pod {
+	t, err := decode(pool.Spec.Template.Raw)
+	if err != nil || pool.Spec.ContainerMode != nil {
+		return nil
+	}
+	t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	of := metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Labels: t.Labels, Annotations: t.Annotations}
+	return &corev1.Pod{ObjectMeta: of, Spec: t.Spec}
+}
+
+// runnerImage is GitHub's image of the runner, which has no entrypoint.
+const runnerImage = "ghcr.io/actions/actions-runner"
+
+// CommandMissing returns the field of the runner's container if it runs GitHub's image without a command; empty otherwise.
+func CommandMissing(template []byte) string {
+	t, err := decode(template)
+	if err != nil {
+		return ""
+	}
+	i, err := runnerIndex(&t.Spec)
+	if err != nil {
+		return ""
+	}
+	c := t.Spec.Containers[i]
+	image := strings.FieldsFunc(c.Image+":", func(r rune) bool { return r == ':' || r == '@' })
+	if len(image) == 0 || image[0] != runnerImage || len(c.Command)+len(c.Args) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("spec.template.spec.containers[%d]", i)
 }

@@ -25,6 +25,7 @@ func init() {
 	register("distinct", "The different values of a field of a pod's containers and init containers.", callDistinct, types.NewSet(types.A), types.A, types.S, types.A)
 	register("missing", "The resources that some container of a pod has no request or limit for.", callMissing, types.NewSet(types.S), types.A, names, names)
 	register("images", "The images of a pod's containers, init containers and volumes.", callImages, types.NewSet(types.S), types.A)
+	register("image_name", "The full name of an image, as container runtimes complete it; the name as it is if no image can have it.", callImageName, types.S, types.S)
 	register("quantity", "A Kubernetes quantity in thousandths.", callQuantity, types.N, types.A)
 	register("pod_resources", "What a pod takes of each resource, in thousandths.", callPodResources, object, types.A)
 	register("exceeding", "What a pod takes of each resource that it takes too much of, in thousandths.", callExceeding, object, types.A, types.A)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/distribution/reference"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
@@ -51,6 +52,15 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 		}
 	}
 	return give(ast.NewTerm(found))
+}
+
+// callImageName is corral.image_name(name): its full name, with the registry and the folder that container runtimes add.
+func callImageName(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	named, err := reference.ParseNormalizedNamed(string(operands[0].Value.(ast.String)))
+	if err != nil {
+		return give(operands[0]) //nolint:nilerr // nobody can pull it
+	}
+	return give(ast.StringTerm(named.String()))
 }
 
 var imageKey, volumesKey, referenceKey = ast.StringTerm("image"), ast.StringTerm("volumes"), ast.StringTerm("reference")

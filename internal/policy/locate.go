@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -91,12 +92,14 @@ func custom(a *ast.Annotations, key string) string {
 func typeInputs(modules []*ast.Module) {
 	packages := map[string]*ast.Annotations{}
 	for _, module := range modules {
-		for _, a := range module.Annotations {
+		module.Annotations = slices.DeleteFunc(module.Annotations, func(a *ast.Annotations) bool {
 			a.Schemas = nil
-			if a.Scope == "package" && packages[packageName(module)] == nil {
+			other := packages[packageName(module)]
+			if a.Scope == "package" && other == nil {
 				packages[packageName(module)] = a
 			}
-		}
+			return a.Scope == "package" && other != nil // OPA takes one in each package, and recipes are copied side by side
+		})
 	}
 	for _, module := range modules {
 		name := packageName(module)

@@ -41,6 +41,13 @@ scheduling := [
 
 node_labels := names("scheduling", "nodeLabels") | {"kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/*"}
 
+topology_keys := [[
+	[
+		"affinity.*.*[*].topologyKey", "affinity.*.*[*].podAffinityTerm.topologyKey", "topologySpreadConstraints[*].topologyKey",
+	],
+	[],
+]]
+
 persistent := [[["pool"], names("persistent", "allowed")]]
 
 taints := [[["*"], names("scheduling", "tolerations")]]
@@ -77,13 +84,18 @@ metadata := [
 	],
 ]
 
-fields := [[
+more_fields := names("fields", "allowed")
+
+fields := [
 	[
-		"*", "securityContext.*", "securityContext.*options*.*",
-		"containers[*].*", "containers[*].*probe*.*", "containers[*].securityContext.*", "containers[*].securityContext.*options*.*",
+		[
+			"*", "securityContext.*", "securityContext.*options*.*",
+			"containers[*].*", "containers[*].*probe*.*", "containers[*].securityContext.*", "containers[*].securityContext.*options*.*",
+		],
+		(more_fields | {field | some field in split(replace(usual, "\n", " "), " ")}),
 	],
-	(names("fields", "allowed") | {field | some field in split(replace(usual, "\n", " "), " ")}),
-]]
+	[["volumes[*].image.*"], (more_fields | {"reference", "pullPolicy=Always", "pullPolicy=IfNotPresent"})],
+]
 
 # usual lists fields of pods, containers, probes and security contexts.
 usual := `activeDeadlineSeconds affinity automountServiceAccountToken containers dnsPolicy=ClusterFirst enableServiceLinks

@@ -54,5 +54,4 @@ shown(ns) := time.format([ns, time_zone, "Mon 2 Jan 2006 15:04 MST"])
 # bounds(limits) are the limits in the form of a decision.
 bounds(limits) := {{"field": field, "atMost": limits[field]} | some field in ["max", "min", "idle"]} if {
 	not limits.assignedJobs == "Wait"
-} else := {{"field": "max", "atMost": limits.max, "assignedJobs": "Wait"}} |
-	{{"field": field, "atMost": limits[field]} | some field in ["min", "idle"]}
+} else := {{"field": "max", "atMost": limits.max, "assignedJobs": "Wait"}} | {{"field": field, "atMost": limits[field]} | some field in ["min", "idle"]}

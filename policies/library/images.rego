@@ -26,7 +26,7 @@ refused := {name |
 	data.library.images.allowed
 	some name in names
 	not strings.any_prefix_match(name, folders)
-	[host, path] := halves(full(name))
+	[host, path] := halves(corral.image_name(name))
 	count(corral.unlisted({host: path}, [[["*"], patterns]])) > 0
 }
 
@@ -66,8 +66,7 @@ ends(pattern) := [""] if endswith(pattern, "*")
 
 ends(pattern) := ["", "/*", ":*", "@*"] if not regex.match("[/*]$", pattern)
 
-# full(name) completes a name like a container runtime: it adds the registry docker.io if there is none, and for
-# docker.io the folder library if there is no other.
+# full(name) is a pattern with the registry that a name without one has: docker.io, and there the folder library.
 full(name) := concat("", ["docker.io/", library(path)]) if {
 	[host, path] := halves(name)
 	host in {"docker.io", "index.docker.io"}
@@ -82,14 +81,10 @@ library(path) := concat("", ["library/", path]) if {
 	not path in {"", "*"}
 } else := path
 
-# registry(host) is true if the first part of a name is a registry.
-registry(host) if contains(host, ".")
-
-registry(host) if contains(host, ":")
-
+# registry(host) holds if the first part of a pattern is that of a registry, as it would be in a name.
 registry(host) if contains(host, "*")
 
-registry("localhost")
+registry(host) if startswith(corral.image_name(concat("/", [host, "a"])), concat("", [host, "/"]))
 
 # halves(name) splits a name at the first slash. Without a slash, the first half is empty.
 halves(name) := [substring(name, 0, slash), substring(name, slash + 1, -1)] if {

@@ -45,7 +45,10 @@ test_allowed if {
 		"an image by the other name": ["docker.io/acme/", "index.docker.io/acme/x", "index.docker.io/x"],
 		"an image of docker.io, not who has that name": ["docker.io/alpine", "alpine:3", "alpine/git"],
 		"who has that name": ["docker.io/alpine/", "alpine/git", "alpine:3"],
-		"an image of docker.io in full": ["docker.io/library/alpine", "docker.io/alpine@sha256:1", "docker.io/acme/alpine"],
+		"an image of docker.io in full": ["docker.io/library/alpine", concat("@", ["docker.io/alpine", digest]), "docker.io/acme/alpine"],
+		"a registry in capitals": ["docker.io/", "evil/runner:1", "EVIL/runner:1"],
+		"a pattern in capitals": ["ACME/", "ACME/runner:1", "acme/runner:1"],
+		"a registry by its address": ["[::1]:5000/", "[::1]:5000/x", "x"],
 		"localhost": ["localhost/", "localhost/x", "localhos/x"],
 	} {
 		[pattern, good, bad] := case

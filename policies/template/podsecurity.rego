@@ -320,6 +320,28 @@ deny contains {
 
 # METADATA
 # scope: rule
+# title: One value in each sysctl
+# description: >-
+#  Baseline: the value of a sysctl must not have +, = or white space that could set another one (CVE-2022-0811). Numbers may
+#  be separated by one space or tab.
+# custom:
+#  code: CORRAL-PSS-015
+#  family: podSecurity
+#  only_with: [sysctls]
+deny contains {
+	"msg": sprintf("the value of the sysctl %s could set another one: %s", [sysctl.name, json.marshal(sysctl.value)]),
+	"path": sprintf("spec.securityContext.sysctls[%d].value", [i]),
+	"code": "CORRAL-PSS-015",
+	"severity": "high",
+	"remediation": "use one value, or numbers separated by one space",
+} if {
+	some i, sysctl in input.pod.spec.securityContext.sysctls
+	pss.checked
+	not regex.match(`^[^+=\s]*([ \t][0-9]+)*$`, object.get(sysctl, "value", ""))
+}
+
+# METADATA
+# scope: rule
 # title: Volumes of harmless kinds only
 # description: >-
 #  Restricted: volumes must be of the kinds configMap, csi, downwardAPI, emptyDir, ephemeral, image,

@@ -254,6 +254,16 @@ denied_of(level, capabilities) := {capability |
 	deny(level, [add("$C/securityContext/capabilities/add", [capability])]) != set()
 }
 
+# A value may not smuggle another sysctl.
+test_values_of_sysctls if {
+	every value in ["1+kernel.core_pattern=/evil", "1 kernel.core_pattern=/evil", "1\nkernel.core_pattern", "1\tb", "a=b"] {
+		{path | some [_, path] in deny("baseline", [add("/spec/securityContext/sysctls", [{"name": "net.ipv4.tcp_syncookies", "value": value}])])} == {"spec.securityContext.sysctls[0].value"}
+	}
+	every value in ["", "0", "1024 65535", "4096\t87380\t6291456", "-1", "22,80-90"] {
+		deny("baseline", [add("/spec/securityContext/sysctls", [{"name": "net.ipv4.ip_local_port_range", "value": value}])]) == set()
+	}
+}
+
 test_sysctls if {
 	confined := [
 		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.ip_unprivileged_port_start",

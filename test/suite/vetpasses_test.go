@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
 // vetted is a pool that uses what people use.
@@ -89,15 +89,10 @@ var odd = []any{
 	map[string]any{}, []any{}, map[string]any{"a": "b"}, []any{"a"},
 }
 
-// known are refusals of an API server that nothing but the cluster can know, or that are left to it, with the reason.
+// known are refusals of an API server that nothing but the cluster can know, with the reason.
 var known = map[string]string{
-	"serviceaccount":   "which ServiceAccounts there are only the cluster knows",
-	"PriorityClass":    "which PriorityClasses there are only the cluster knows",
-	"fieldRef":         "fields of the downward API, which change with the version of Kubernetes",
-	"resourceFieldRef": "resources of the downward API, likewise",
-	"labelSelector":    "selectors of a pod, which no runner needs",
-	"items":            "files of a projected volume: their paths and modes",
-	"volumes":          "sources of volumes, each with rules of its own",
+	"serviceaccount": "which ServiceAccounts there are only the cluster knows",
+	"PriorityClass":  "which PriorityClasses there are only the cluster knows",
 }
 
 // A pool that vet passes, and the pod of its runners, is taken by an API server.
@@ -119,7 +114,7 @@ func TestWhatVetPassesTheClusterTakes(t *testing.T) {
 		}
 		text, err := json.Marshal(object)
 		must(t, err)
-		result := compile.Compile(compile.Files{"a.cue": append([]byte("package pools\n\npool: "), text...)}, compile.Options{Check: admission.Check})
+		result := compile.Compile(compile.Files{"a.cue": append([]byte("package pools\n\npool: "), text...)}, compile.Options{Check: worker.Check})
 		if len(result.Diagnostics) > 0 {
 			if seed == 0 {
 				t.Fatal(result.Diagnostics)
