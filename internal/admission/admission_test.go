@@ -98,7 +98,7 @@ func TestEachRuleOfPods(t *testing.T) {
 		"tolerations[0].value":                     `tolerations: [{key: a, value: "b c"}],`,
 		"tolerations[0].effect":                    `tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 1}],`,
 		"volumes[0].name":                          `volumes: [{emptyDir: {}}],`,
-		"volumes[1].name":                          `volumes: [{name: v}, {name: v}],`,
+		"volumes[1]":                               `volumes: [{name: v}, {name: v}],`,
 		"volumes[0].emptyDir.sizeLimit":            `volumes: [{name: v, emptyDir: {sizeLimit: "-1"}}],`,
 		"initContainers[0].name":                   `initContainers: [{name: a.b, image: b}],`,
 		"initContainers[0].livenessProbe":          `initContainers: [{name: a, image: b, livenessProbe: {exec: {command: [a]}}}],`,

@@ -222,7 +222,7 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if err != nil {
 		attrs = append(attrs, "reason", err.Error())
 	}
-	l.log.Info("Session state changed", attrs...) // what is wrong, the ScaleSet's Ready warns of
+	l.log.Info("Session state changed", attrs...) // what is wrong, the RunnerScaleSet's condition Ready reports
 	l.config.Changed()
 	return true
 }
