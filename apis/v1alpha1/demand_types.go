@@ -502,8 +502,9 @@ type ScheduleStatus struct {
 	Min int32 `json:"min"`
 	// idle that holds now.
 	Idle int32 `json:"idle"`
-	// max that holds now; 2147483647 stands for no bound.
-	Max int32 `json:"max"`
+	// max that holds now; absent if nothing bounds it.
+	// +optional
+	Max *int32 `json:"max,omitempty"`
 	// next is when that changes.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`

@@ -61,7 +61,7 @@ type GitHubConnectionSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it"
-	URL string `json:"url"`
+	URL string `json:"url,omitempty"`
 
 	// secretRef names a Secret with either github_token, or github_app_id,
 	// github_app_installation_id and github_app_private_key.
@@ -182,7 +182,7 @@ type ProxyServer struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
-	URL string `json:"url"`
+	URL string `json:"url,omitempty"`
 
 	// secretRef names a Secret with the username and password that the proxy asks for, and under address its URL, the same as url: it is
 	// shown to no other. It is as that of a PoolSource's proxySecretRef.
@@ -365,7 +365,7 @@ type GitHubConnection struct {
 	Spec GitHubConnectionSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status GitHubConnectionStatus `json:"status,omitempty"`
+	Status GitHubConnectionStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

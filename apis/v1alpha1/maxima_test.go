@@ -61,15 +61,19 @@ func hasEnd(pattern string) bool {
 // whole are the fields in which anything may stand, and what bounds each in bytes, before anything of it is parsed. The API server takes what
 // etcd does.
 var whole = map[string]string{
-	"RunnerPool.spec.template (any)":                 "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
-	"RunnerPolicy.spec.data (any)":                   "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
-	"RunnerPolicy.spec.data.library (any)":           "as part of data",
-	"RunnerPolicy.spec.data.parameters (any)":        "as part of data",
-	"RunnerPolicy.spec.parameters (any)":             "the same",
-	"ClusterRunnerPolicy.spec.data (any)":            "the same",
-	"ClusterRunnerPolicy.spec.data.library (any)":    "as part of data",
-	"ClusterRunnerPolicy.spec.data.parameters (any)": "as part of data",
-	"ClusterRunnerPolicy.spec.parameters (any)":      "the same",
+	"RunnerPool.spec.template (any)":                       "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
+	"RunnerPool.spec.template.spec (any)":                  "as part of template",
+	"RunnerPool.spec.template.spec.containers[] (any)":     "as part of template",
+	"RunnerPool.spec.template.spec.initContainers[] (any)": "as part of template",
+	"RunnerPool.spec.template.spec.volumes[] (any)":        "as part of template",
+	"RunnerPolicy.spec.data (any)":                         "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
+	"RunnerPolicy.spec.data.library (any)":                 "as part of data",
+	"RunnerPolicy.spec.data.parameters (any)":              "as part of data",
+	"RunnerPolicy.spec.parameters (any)":                   "the same",
+	"ClusterRunnerPolicy.spec.data (any)":                  "the same",
+	"ClusterRunnerPolicy.spec.data.library (any)":          "as part of data",
+	"ClusterRunnerPolicy.spec.data.parameters (any)":       "as part of data",
+	"ClusterRunnerPolicy.spec.parameters (any)":            "the same",
 }
 
 // Each string, list and map has a maximum, items included, or is in a field that is bounded as a whole.
@@ -111,7 +115,7 @@ func TestReservedLabelsAreRefused(t *testing.T) {
 		"a pool's name":      {mark, map[string]any{}, false},
 	} {
 		tc.spec["connectionRef"] = map[string]any{"name": "acme"}
-		tc.spec["template"] = map[string]any{}
+		tc.spec["template"] = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "runner"}}}}
 		tc.spec["scale"] = map[string]any{"max": int64(1)}
 		object := map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "RunnerPool", "metadata": map[string]any{"name": tc.name}, "spec": tc.spec,

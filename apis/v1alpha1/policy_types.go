@@ -213,7 +213,7 @@ type RunnerPolicy struct {
 	Spec RunnerPolicySpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Status RunnerPolicyStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 
@@ -271,7 +271,7 @@ type ClusterRunnerPolicy struct {
 	Spec ClusterRunnerPolicySpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Status RunnerPolicyStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

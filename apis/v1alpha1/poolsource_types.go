@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -70,7 +71,7 @@ type PoolSourceSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
-	Interval metav1.Duration `json:"interval"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 
 	// retryInterval after a failed attempt. Default: interval.
 	// +optional
@@ -305,10 +306,10 @@ type Diagnostic struct {
 	File string `json:"file,omitempty"`
 	// line in the file, from 1; 0 when unknown.
 	// +optional
-	Line int `json:"line,omitempty"`
+	Line int32 `json:"line,omitempty"`
 	// column in the line, from 1; 0 when unknown.
 	// +optional
-	Column int `json:"column,omitempty"`
+	Column int32 `json:"column,omitempty"`
 	// path of the field, as pools.linux.spec.scale.max.
 	// +optional
 	Path string `json:"path,omitempty"`
@@ -320,6 +321,9 @@ type Diagnostic struct {
 	// +kubebuilder:validation:MaxLength=64
 	Code string `json:"code,omitempty"`
 }
+
+// LineNumber returns a line or a column, counted from 1, as statuses have it.
+func LineNumber(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it was just bounded
 
 // PoolSource is where pool definitions come from.
 // +kubebuilder:object:root=true
@@ -339,7 +343,7 @@ type PoolSource struct {
 	Spec PoolSourceSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status PoolSourceStatus `json:"status,omitempty"`
+	Status PoolSourceStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

@@ -396,7 +396,7 @@ type Runner struct {
 	Spec RunnerSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerStatus `json:"status,omitempty"`
+	Status RunnerStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

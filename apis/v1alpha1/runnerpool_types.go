@@ -47,7 +47,7 @@ type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
 	// +required
-	ConnectionRef ConnectionReference `json:"connectionRef"`
+	ConnectionRef ConnectionReference `json:"connectionRef,omitzero"`
 
 	// scaleSetName is the name on GitHub, unique in its runner group. Default: the pool's name.
 	// +optional
@@ -581,7 +581,7 @@ type RuleReference struct {
 	File string `json:"file,omitempty"`
 	// line in the file.
 	// +optional
-	Line int `json:"line,omitempty"`
+	Line int32 `json:"line,omitempty"`
 }
 
 // String names the rule and where it stands, as "POLICY NAME (FILE:LINE)".
@@ -715,7 +715,7 @@ type RunnerPool struct {
 	Spec RunnerPoolSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPoolStatus `json:"status,omitempty"`
+	Status RunnerPoolStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

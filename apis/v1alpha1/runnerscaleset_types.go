@@ -94,7 +94,7 @@ type RunnerScaleSet struct {
 	Spec RunnerScaleSetSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerScaleSetStatus `json:"status,omitempty"`
+	Status RunnerScaleSetStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

@@ -152,7 +152,7 @@ func (w *world) pushBroken(revision string, n int) {
 	w.tip = revision
 	var diagnostics []v1alpha1.Diagnostic
 	for i := range n {
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: "a.cue", Line: i + 1, Column: 2, Path: "pools.a", Message: "wrong"})
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: "a.cue", Line: int32(i + 1), Column: 2, Path: "pools.a", Message: "wrong"})
 	}
 	w.results[revision] = compile.Result{Diagnostics: diagnostics, Objects: []compile.Object{pool("broken")}}
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crdgen adds maxima to the CRDs where markers cannot: to types of other projects, to the values of string
-// maps, and to all fields that only the controller writes.
+// Package crdgen adds to the CRDs what markers can't: maxima of types of other projects, of the values of maps of strings and of everything
+// that only the controller writes; and the schema of a pod template's lists.
 package crdgen
 
 import (
@@ -82,6 +82,7 @@ func bounded(crd []byte) ([]byte, error) {
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := fields[part].(map[string]any); ok {
 				declareReserved(schema)
+				declareTemplate(schema)
 				bound(schema, part)
 			}
 		}
@@ -137,7 +138,46 @@ func declareReserved(spec map[string]any) {
 	data["properties"] = keys
 }
 
-// at returns the value at a path of fields; the zero value if it has another type.
+// maxTemplateItems is the most containers, and the most volumes, of a template. The rule that looks for the runner needs a maximum.
+const maxTemplateItems = 256
+
+// templateLists describes the lists of a pod template that have a schema.
+var templateLists = map[string]string{
+	"containers":     "containers by name. The one named runner runs jobs.",
+	"initContainers": "initContainers by name.",
+	"volumes":        "volumes by name.",
+}
+
+// declareTemplate gives the lists of a pool's pod template a schema. They are keyed by name, so that the owner of one container's image changes
+// nothing else of the list. All other fields are Kubernetes's, and Corral checks them when it builds the pod: their schema would take 500 kB.
+func declareTemplate(spec map[string]any) {
+	template := at[map[string]any](spec, "properties", "template")
+	if template == nil {
+		return
+	}
+	lists := map[string]any{}
+	for name, description := range templateLists {
+		lists[name] = map[string]any{
+			"description": description, "type": "array", "maxItems": maxTemplateItems,
+			"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"name"},
+			"items": map[string]any{
+				"type": "object", "x-kubernetes-preserve-unknown-fields": true, "required": []any{"name"},
+				"properties": map[string]any{"name": map[string]any{"type": "string", "maxLength": 63}},
+			},
+		}
+	}
+	template["properties"] = map[string]any{"spec": map[string]any{
+		"description": "spec of the pod: a PodSpec.",
+		"type":        "object", "x-kubernetes-preserve-unknown-fields": true, "properties": lists,
+	}}
+	template["x-kubernetes-validations"] = []any{map[string]any{
+		"rule":      "has(self.spec) && has(self.spec.containers) && self.spec.containers.exists(c, c.name == 'runner')",
+		"message":   "a container must be named runner",
+		"fieldPath": ".spec.containers",
+	}}
+}
+
+// at returns what is at a path of fields; the zero value if it is something else.
 func at[T any](value any, path ...string) T {
 	for _, name := range path {
 		object, _ := value.(map[string]any)

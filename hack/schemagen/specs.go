@@ -19,6 +19,7 @@ import (
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/jsonschema"
 	"cuelang.org/go/encoding/yaml"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kyaml "sigs.k8s.io/yaml"
 )
 
@@ -81,6 +82,9 @@ func specDefinition(path string) (*ast.Field, error) {
 	if data, err = withPatterns(data); err != nil {
 		return nil, fmt.Errorf("parsing CRD: %w", err)
 	}
+	if data, err = withoutTemplate(data); err != nil {
+		return nil, fmt.Errorf("parsing CRD: %w", err)
+	}
 	yamlFile, err := yaml.Extract(path, data)
 	if err != nil {
 		return nil, fmt.Errorf("parsing CRD: %w", err)
@@ -119,6 +123,25 @@ func withPatterns(crd []byte) ([]byte, error) {
 		return nil, err
 	}
 	addPatterns(content)
+	return kyaml.Marshal(content)
+}
+
+// withoutTemplate removes the fields that a definition has for a pod template: #PodTemplateSpec has all of them.
+func withoutTemplate(crd []byte) ([]byte, error) {
+	content := map[string]any{}
+	if err := kyaml.Unmarshal(crd, &content); err != nil {
+		return nil, err
+	}
+	versions, _, err := unstructured.NestedSlice(content, "spec", "versions")
+	for _, version := range versions {
+		unstructured.RemoveNestedField(version.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "template", "properties")
+	}
+	if err == nil {
+		err = unstructured.SetNestedSlice(content, versions, "spec", "versions")
+	}
+	if err != nil {
+		return nil, err
+	}
 	return kyaml.Marshal(content)
 }
 

@@ -127,7 +127,7 @@ func (r rule) full() string {
 type translator struct{ policies []*declaredPolicy }
 
 func (t translator) rule(r v1alpha1.RuleReference) rule {
-	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, r.Line}}
+	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, int(r.Line)}}
 	module := r.File
 	if r.Line > 0 {
 		module = fmt.Sprintf("%s:%d", r.File, r.Line)
@@ -138,7 +138,7 @@ func (t translator) rule(r v1alpha1.RuleReference) rule {
 		return shown
 	}
 	p := t.policies[i]
-	at := p.place(r.File, r.Line)
+	at := p.place(r.File, int(r.Line))
 	shown.File, shown.Line = at.File, at.Line
 	if _, inline := p.lines[r.File]; p.folder == "" && !inline || at.File == "" {
 		shown.Module = module

@@ -75,13 +75,13 @@ func (p *declaredPolicy) place(module string, line int) report.Place {
 
 // diagnostic tells where one of the policy's diagnostics is, seen from the current folder.
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
-	at := p.place(d.File, d.Line)
+	at := p.place(d.File, int(d.Line))
 	if at.File == "" || at == p.origin {
 		at = p.origin
 		d.Message = compile.Format(d)
-		d.Path, d.Column = "", at.Column
+		d.Path, d.Column = "", v1alpha1.LineNumber(at.Column)
 	}
-	d.File, d.Line = at.File, at.Line
+	d.File, d.Line = at.File, v1alpha1.LineNumber(at.Line)
 	return d
 }
 

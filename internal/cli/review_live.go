@@ -56,7 +56,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
 			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", asked[i].Name, answer))
 		default:
-			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
+			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
 		}
 	}
 	return notes, nil

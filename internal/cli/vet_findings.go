@@ -71,7 +71,7 @@ func (r *vetReport) found() []report.Finding {
 func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
 	return report.Finding{
 		Level: report.Warning, Rule: rule, Title: title, Path: d.Path, Message: "warning: " + d.Message,
-		Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
+		Place: report.Place{File: d.File, Line: int(d.Line), Column: int(d.Column)},
 	}
 }
 
@@ -107,7 +107,7 @@ func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 	for _, d := range diagnostics {
 		findings = append(findings, report.Finding{
 			Level: report.Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
-			Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
+			Place: report.Place{File: d.File, Line: int(d.Line), Column: int(d.Column)},
 		})
 	}
 	return findings

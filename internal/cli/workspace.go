@@ -189,7 +189,7 @@ func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
 		ref := p.source.Ref()
 		if other, taken := first[ref]; taken {
 			diagnostics = append(diagnostics, v1alpha1.Diagnostic{
-				File: p.origin.File, Line: p.origin.Line, Column: p.origin.Column,
+				File: p.origin.File, Line: v1alpha1.LineNumber(p.origin.Line), Column: v1alpha1.LineNumber(p.origin.Column),
 				Message: fmt.Sprintf("%s is declared twice, here and in %s", ref, other.origin),
 			})
 			continue

@@ -108,7 +108,7 @@ func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
 	for _, p := range problems {
 		messages = append(messages, strings.Fields(p.Message)...)
 	}
-	return &v1alpha1.Diagnostic{File: file, Line: offset + problems[0].Line, Column: 1, Message: strings.Join(messages, " ")}
+	return &v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(offset + problems[0].Line), Column: 1, Message: strings.Join(messages, " ")}
 }
 
 // get returns the value of a field, or nil.
@@ -200,5 +200,5 @@ func typeName(goType string) string {
 // problem is a diagnostic at a field of d.
 func (d document) problem(path, format string, args ...any) v1alpha1.Diagnostic {
 	line, column := d.at(path)
-	return v1alpha1.Diagnostic{File: d.file, Line: line, Column: column, Path: path, Message: fmt.Sprintf(format, args...)}
+	return v1alpha1.Diagnostic{File: d.file, Line: v1alpha1.LineNumber(line), Column: v1alpha1.LineNumber(column), Path: path, Message: fmt.Sprintf(format, args...)}
 }

@@ -80,7 +80,7 @@ type Object struct {
 // .spec.url. Its position is the position of the field if the object has positions.
 func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
 	at := o.PositionOf(strings.TrimPrefix(path, "."))
-	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: o.Path + path, Message: message}
+	return v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: o.Path + path, Message: message}
 }
 
 // Result of a compilation. If there are diagnostics, Objects contains what could be compiled despite them, and must not

@@ -92,7 +92,7 @@ func (c *compilation) reportFindings(p *pkg, findings []finding) {
 		for _, f := range withoutConsequences(simplify(findings)) {
 			f = c.explain(p, f)
 			at := first(userPositions(f.positions))
-			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Path: joinPath(f.path), Message: f.message})
+			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: joinPath(f.path), Message: f.message})
 		}
 		return
 	}
@@ -132,7 +132,7 @@ func (c *compilation) reportFinding(p *pkg, f finding) {
 		rule = f.format + " " + joinPath(f.path[depth:])
 	}
 	c.problems = append(c.problems, problem{object: name, rule: rule, shared: m.shared, Diagnostic: short(v1alpha1.Diagnostic{
-		File: m.at.Filename, Line: m.at.Line, Column: m.at.Column, Path: joinPath(f.path), Message: m.message})})
+		File: m.at.Filename, Line: v1alpha1.LineNumber(m.at.Line), Column: v1alpha1.LineNumber(m.at.Column), Path: joinPath(f.path), Message: m.message})})
 }
 
 // withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding.

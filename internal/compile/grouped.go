@@ -44,7 +44,8 @@ func grouped(problems []problem) []v1alpha1.Diagnostic {
 	}
 	for i, p := range problems {
 		if p.shared.Filename != "" && rows[cause{p.shared, p.Message}] > maxRows {
-			problems[i].File, problems[i].Line, problems[i].Column = p.shared.Filename, p.shared.Line, p.shared.Column
+			problems[i].File = p.shared.Filename
+			problems[i].Line, problems[i].Column = v1alpha1.LineNumber(p.shared.Line), v1alpha1.LineNumber(p.shared.Column)
 		}
 	}
 	slices.SortStableFunc(problems, compareProblems)

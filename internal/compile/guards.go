@@ -264,6 +264,6 @@ func (w *guardWalk) reportFailure(g guard, e cueerrors.Error) {
 		}
 		compared = fmt.Sprintf(" at %s:%d", g.at.Filename, g.at.Line)
 	}
-	w.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
+	w.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Message: fmt.Sprintf(
 		"%s; the comparison of %s with _|_%s takes it for absent", text(e), g.text, compared)})
 }

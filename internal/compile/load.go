@@ -185,7 +185,7 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 	refused = map[string]bool{}
 	refuse := func(name string, line int, message string) {
 		refused[path.Dir(name)] = true
-		c.report(v1alpha1.Diagnostic{File: name, Line: line, Column: 1, Message: message})
+		c.report(v1alpha1.Diagnostic{File: name, Line: v1alpha1.LineNumber(line), Column: 1, Message: message})
 	}
 	for _, name := range m.files.sortedNames() {
 		if !m.compiles(name) {
@@ -248,7 +248,7 @@ func (m *module) tags() map[string]tagUse {
 		for _, found := range tagAttribute.FindAllSubmatchIndex(m.files[name], -1) {
 			before := m.files[name][:found[0]]
 			place := v1alpha1.Diagnostic{
-				File: path.Join(m.root, name), Line: bytes.Count(before, []byte("\n")) + 1, Column: len(before) - bytes.LastIndexByte(before, '\n'),
+				File: path.Join(m.root, name), Line: v1alpha1.LineNumber(bytes.Count(before, []byte("\n")) + 1), Column: v1alpha1.LineNumber(len(before) - bytes.LastIndexByte(before, '\n')),
 			}
 			isValue, names := found[2] >= 0, []string{}
 			if isValue {

@@ -48,7 +48,7 @@ func scheduled(f *PoolFacts) {
 		{Name: "release", Scale: v1alpha1.ScheduledScale{Min: new(int32(4)), Max: new(int32(80))}},
 	}
 	f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{
-		Active: []string{"office", "release"}, Min: 4, Idle: 2, Max: 60, Next: &metav1.Time{Time: noon.Add(4 * time.Hour)},
+		Active: []string{"office", "release"}, Min: 4, Idle: 2, Max: new(int32(60)), Next: &metav1.Time{Time: noon.Add(4 * time.Hour)},
 	}
 	l := f.Pool.Status.Decision.Limits
 	l.Min, l.Idle, l.Max = 4, 2, new(int32(60))
@@ -135,7 +135,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-scheduled-none-holds": func(f *PoolFacts) {
 			scheduled(f)
-			f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{Max: 20}
+			f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{Max: new(int32(20))}
 			f.Pool.Status.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(20))}
 		},
 		"pool-scheduled-not-looked-at": func(f *PoolFacts) { scheduled(f); f.Pool.Status.Schedule = nil },

@@ -31,7 +31,8 @@ type diagnostics []v1alpha1.Diagnostic
 func (d *diagnostics) add(at *ast.Location, format string, args ...any) {
 	diagnostic := v1alpha1.Diagnostic{Message: fmt.Sprintf(format, args...)}
 	if at != nil {
-		diagnostic.File, diagnostic.Line, diagnostic.Column = at.File, at.Row, at.Col
+		diagnostic.File = at.File
+		diagnostic.Line, diagnostic.Column = v1alpha1.LineNumber(at.Row), v1alpha1.LineNumber(at.Col)
 	}
 	*d = append(*d, diagnostic)
 }

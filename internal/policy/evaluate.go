@@ -70,7 +70,7 @@ func (p *Policy) whyNotLoaded() string {
 		return "it could not be loaded"
 	}
 	d := p.diagnostics[0]
-	message := place(d.File, d.Line, d.Column) + d.Message
+	message := place(d.File, int(d.Line), int(d.Column)) + d.Message
 	if more := len(p.diagnostics) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %d more)", more)
 	}

@@ -20,7 +20,7 @@ import (
 func lines(list []v1alpha1.Diagnostic) []string {
 	var all []string
 	for _, d := range list {
-		all = append(all, place(d.File, d.Line, d.Column)+d.Message)
+		all = append(all, place(d.File, int(d.Line), int(d.Column))+d.Message)
 	}
 	return all
 }

@@ -74,7 +74,7 @@ func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
 	}
 	o.rule = v1alpha1.RuleReference{
 		Policy: policy, Name: fmt.Sprintf("corral.%s.%s", p.decision, p.set),
-		File: rule.Location.File, Line: rule.Location.Row,
+		File: rule.Location.File, Line: v1alpha1.LineNumber(rule.Location.Row),
 	}
 	if o.code != "" {
 		o.rule.Name += "[" + o.code + "]"

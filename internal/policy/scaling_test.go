@@ -28,8 +28,8 @@ func audited(s Source) Source {
 	return s
 }
 
-// bound is the effect of a rule on a number; rules are named FILE:LINE.
-func bound(field string, declared, value int32, policy, file string, line int) v1alpha1.LimitBound {
+// bound is what a rule makes of a number; rules are named FILE:LINE.
+func bound(field string, declared, value int32, policy, file string, line int32) v1alpha1.LimitBound {
 	return v1alpha1.LimitBound{
 		Field: field, Declared: declared, Value: value, Reason: "r",
 		Rule: v1alpha1.RuleReference{Policy: policy, Name: "corral.scaling.limit", File: file, Line: line},

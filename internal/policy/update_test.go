@@ -27,7 +27,7 @@ func rollouts(elements ...string) Source {
 }
 
 func TestTheMostCarefulUpdateWins(t *testing.T) {
-	because := func(line int) UpdateReason {
+	because := func(line int32) UpdateReason {
 		return UpdateReason{Message: "r", Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/p", Name: "corral.update.rollout", File: "p.rego", Line: line}}
 	}
 	rolling := Change{Strategy: "RollingUpdate", MaxSurge: 4, MaxUnavailable: 2}

@@ -230,7 +230,7 @@ func (c *comparison) compareFields(p *pair) {
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
-		File: at.File, Line: at.Line, Column: at.Column, Path: strings.Trim(o.Path+"."+path, "."), Message: message,
+		File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: strings.Trim(o.Path+"."+path, "."), Message: message,
 	})
 }
 

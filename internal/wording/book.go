@@ -61,7 +61,9 @@ func (b *Book) Phrase(name string, data any) string {
 }
 
 // List is a Phrase of parts each of which begins with a comma.
-func (b *Book) List(name string, data any) string { return strings.TrimPrefix(b.Phrase(name, data), ", ") }
+func (b *Book) List(name string, data any) string {
+	return strings.TrimPrefix(b.Phrase(name, data), ", ")
+}
 
 // Sentences writes a template each of whose lines is a sentence.
 func (b *Book) Sentences(name string, data any) (all []string) {

@@ -87,7 +87,7 @@ func factsOf(p *review.Pool) []string {
 		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, placed(cmp.Or(f.HeadAt, f.BaseAt))))
 	}
 	for _, f := range p.Findings {
-		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: f.Rule.Line})))
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: int(f.Rule.Line)})))
 	}
 	for _, effect := range p.Effects {
 		if from, _, ok := strings.Cut(effect, " on it has "); ok {
@@ -192,7 +192,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, placed(&review.Place{File: d.File, Line: d.Line}))
+		problems = append(problems, placed(&review.Place{File: d.File, Line: int(d.Line)}))
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)

@@ -28,7 +28,7 @@ var poisons = []struct {
 	into kube.Object
 	says string
 }{
-	{"connectionRef: {name: acme}, template: {}, scale: {idleTimeout: banana, behavior: {scaleUp: {tolerance: '1e-2147483647'}}}", &v1alpha1.RunnerPool{}, "spec.scale.idleTimeout: "},
+	{"connectionRef: {name: acme}, template: {spec: {containers: [{name: runner}]}}, scale: {idleTimeout: banana, behavior: {scaleUp: {tolerance: '1e-2147483647'}}}", &v1alpha1.RunnerPool{}, "spec.scale.idleTimeout: "},
 	{"interval: 1h, git: {url: 'https://127.0.0.1/x'}, timeout: 99999999999h", &v1alpha1.PoolSource{}, "spec.timeout: "},
 	{"url: 'https://github.com/acme', secretRef: {name: github}, webhook: {hookID: seven}", &v1alpha1.GitHubConnection{}, "spec.webhook.hookID: "},
 	{"library: {resources: {maxPerPod: {cpu: '1e1.5'}}}", &v1alpha1.RunnerPolicy{}, "spec.library.resources.maxPerPod.cpu: "},

@@ -221,7 +221,7 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if err != nil {
 		attrs = append(attrs, "reason", err.Error())
 	}
-	l.log.Info("Session state changed", attrs...) // the Ready condition of the ScaleSet reports the problem
+	l.log.Info("Session state changed", attrs...) // the Ready condition of the RunnerScaleSet reports the problem
 	l.config.Changed()
 	return true
 }
