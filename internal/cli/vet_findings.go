@@ -300,7 +300,7 @@ func (w *workspace) comparedQuantities() (found []report.Finding) {
 	for _, p := range w.policies {
 		for _, d := range policy.ComparedQuantities(p.source.Modules) {
 			found = append(found, report.Finding{
-				Level: report.Warning, Rule: ruleQuantity, Title: "Quantity compared as text", Subject: p.source.Ref(), Place: p.place(d.File, d.Line), Message: "warning: " + d.Message,
+				Level: report.Warning, Rule: ruleQuantity, Title: "Quantity compared as text", Subject: p.source.Ref(), Place: p.place(d.File, int(d.Line)), Message: "warning: " + d.Message,
 			})
 		}
 	}
