@@ -61,9 +61,9 @@ func (f *PoolFacts) changes() []string {
 
 // jobsWanted says which jobs create runners.
 func (f *PoolFacts) jobsWanted() string {
-	which := "those that GitHub assigns,"
+	which := "jobs that GitHub assigns and"
 	if f.isREST() {
-		which = "those that its sources know of,"
+		which = "jobs that its demand sources report and"
 	}
 	return catalog.JobsWanted.Advice(which, strings.Join(f.labels(), ", "), strconv.Quote(f.Pool.Spec.GetRunnerGroup()))
 }
@@ -231,11 +231,11 @@ func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, w
 	if b.Value > b.Declared {
 		text = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
 	}
-	text += fmt.Sprintf(": the rule %s bounds it", b.Rule)
+	text += fmt.Sprintf(", because the rule %s limits it", b.Rule)
 	if l.Until != nil && l.Until.After(f.Now) {
-		text += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
+		text += fmt.Sprintf("; the rule is evaluated again by %s", stamp(l.Until.Time))
 	}
-	text += "; change it, or ask its owner"
+	text += ". Change the rule, or ask its owner"
 	for _, p := range f.Policies {
 		if p.Policy == b.Rule.Policy && p.Source != "" {
 			text += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
@@ -269,9 +269,9 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 
 func dontStart(runners int) string {
 	if runners == 1 {
-		return "1 runner doesn't start"
+		return "1 runner does not start"
 	}
-	return fmt.Sprintf("%d runners don't start", runners)
+	return fmt.Sprintf("%d runners do not start", runners)
 }
 
 // ofUpdate says what would let an update go on.

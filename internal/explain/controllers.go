@@ -47,7 +47,7 @@ func checkControllers(v view) symptoms {
 			row = catalog.ControllerLost
 		}
 		namespace, name, _ := strings.Cut(l.Name, "/")
-		one := found(of, row.With(namespace, name, cmp.Or(l.Holder, "a holder that gave it up")))
+		one := found(of, row.With(namespace, name, cmp.Or(l.Holder, "a controller that released it")))
 		one.since, one.pools = l.Renewed.Time, pools
 		if !isAlone {
 			one.key += "|" + l.Name

@@ -142,7 +142,7 @@ func kindOf(m *v1alpha1.MetricSource) string {
 }
 
 // noWebhook says why a pool receives no events.
-const noWebhook = "no GitHubConnection of its namespace and its GitHub has spec.webhook"
+const noWebhook = "no GitHubConnection in its namespace for its GitHub server has spec.webhook"
 
 // receivesBy says whose webhook receives the pool's events; "" if no source counts them.
 func (d *Demand) receivesBy() string {
@@ -159,9 +159,9 @@ func (d *Demand) receivesBy() string {
 	case d.allRefuse:
 		return "The webhooks of " + connections + " refuse its events: " + d.Refused + "."
 	case d.Refused != "":
-		return "It receives events by the webhooks of " + connections + ", but that of its own connection refuses them: " + d.Refused + "."
+		return "It receives events through the webhooks of " + connections + ", but its own connection refuses events: " + d.Refused + "."
 	}
-	return "It receives events by the webhook of " + connections + "."
+	return "It receives events through the webhook of " + connections + "."
 }
 
 // severalCount reports whether several sources count jobs.
@@ -205,14 +205,14 @@ func (s *Source) text() string {
 	case !s.Read:
 		return "not read yet"
 	case text == "" && s.Stale:
-		return "no number yet; until there is one, no runner ends for lack of jobs"
+		return "no value yet; until then, Corral deletes no idle runners"
 	case text == "":
 		return "no number"
 	case s.Stale:
-		text += ", stale: it gives no signal, and its last number counts"
+		text += ", stale: the source reports no value, so Corral uses the last one"
 	}
 	if s.Counts {
-		text += "; this number counts"
+		text += "; Corral uses this number"
 	}
 	return text
 }

@@ -69,11 +69,11 @@ func (c *Candidate) eventLines(now time.Time, repository string) []string {
 	case c.isOut(), e == nil && c.sources == nil:
 		return nil
 	case e == nil:
-		return []string{"it counts no events: the number of its runners follows " + strings.Join(c.sources, ", ")}
+		return []string{"it does not use events: its demand comes from " + strings.Join(c.sources, ", ")}
 	case !e.receives():
 		return []string{"it receives no events: " + noWebhook}
 	case e.Excluded:
-		return []string{fmt.Sprintf("its spec.demand.webhook.repositories excludes %s: the job doesn't count here", repository)}
+		return []string{fmt.Sprintf("its spec.demand.webhook.repositories excludes %s, so the job does not count here", repository)}
 	}
 	var lines []string
 	switch {
@@ -82,7 +82,7 @@ func (c *Candidate) eventLines(now time.Time, repository string) []string {
 	case e.Winner == c.Pool:
 		lines = append(lines, "such a job counts here")
 	case e.Winner != "":
-		lines = append(lines, fmt.Sprintf("such a job counts at %s: %s", e.Winner, e.Why))
+		lines = append(lines, fmt.Sprintf("such a job counts for %s: %s", e.Winner, e.Why))
 	}
 	if text := e.account(now, c.Observes); text != "" {
 		lines = append(lines, text)
@@ -94,9 +94,9 @@ func (c *Candidate) eventLines(now time.Time, repository string) []string {
 func (e *JobEvents) account(now time.Time, observes bool) string {
 	switch e.State {
 	case JobUnknown:
-		return fmt.Sprintf("it doesn't know the job: it received no event of it, the job counts at another pool, or the last event is older than %s", length(e.HoldFor.Duration))
+		return fmt.Sprintf("it does not know the job: it received no event for the job, the job counts for another pool, or the last event is older than %s", length(e.HoldFor.Duration))
 	case JobWaiting:
-		return "the job waits for an approval or another rule of its environment: it counts once it is queued"
+		return "the job waits for an approval or another protection rule of its environment, and counts once it is queued"
 	case JobQueued:
 		text := "it knows the job, which counts "
 		if e.Until != nil && e.Until.After(now) {
@@ -104,14 +104,14 @@ func (e *JobEvents) account(now time.Time, observes bool) string {
 		} else {
 			text += fmt.Sprintf("for %s after its last event", length(e.HoldFor.Duration))
 		}
-		return text + "; that time doesn't run while the pool is at its max"
+		return text + "; this time is paused while the pool is at its max"
 	case JobElsewhere:
-		return "a runner of somebody else has the job: it doesn't count here"
+		return "a runner outside this pool has the job, so it does not count here"
 	case JobRunning:
 		if observes {
-			return "a runner has the job: it counts until it ends"
+			return "a runner has the job, which counts until it ends"
 		}
-		return "a runner of this pool has the job: it counts until it ends"
+		return "a runner of this pool has the job, which counts until it ends"
 	case JobDone:
 		return "the job has ended"
 	}
@@ -147,21 +147,21 @@ func (c *Candidate) eventChanges(namespace string) []string {
 func (a *JobAnswer) byEvents() string {
 	at := a.poolWith
 	if c := at(JobDone); c != nil {
-		return fmt.Sprintf("It isn't waiting: it has ended, by the events of RunnerPool %s.", c.Pool)
+		return fmt.Sprintf("It is not waiting: according to the events of RunnerPool %s, it has ended.", c.Pool)
 	}
 	if c := at(JobRunning); c != nil && c.Observes {
-		return fmt.Sprintf("It isn't waiting: a runner has it, by the events of RunnerPool %s, which only observes.", c.Pool)
+		return fmt.Sprintf("It is not waiting: according to the events of RunnerPool %s, which only observes, a runner has it.", c.Pool)
 	} else if c != nil {
-		return fmt.Sprintf("It isn't waiting: a runner of RunnerPool %s has it.", c.Pool)
+		return fmt.Sprintf("It is not waiting: a runner of RunnerPool %s has it.", c.Pool)
 	}
 	if c := at(JobElsewhere); c != nil {
-		return fmt.Sprintf("It isn't waiting: a runner has it that isn't of RunnerPool %s, by the events of that pool.", c.Pool)
+		return fmt.Sprintf("It is not waiting: according to the events of RunnerPool %s, a runner outside that pool has it.", c.Pool)
 	}
 	if c := at(JobQueued); c != nil && !c.Observes {
-		return fmt.Sprintf("It waits for RunnerPool %s, which knows of it: it %s.", c.Pool, c.Situation)
+		return fmt.Sprintf("It waits for RunnerPool %s, which knows the job. The pool %s.", c.Pool, c.Situation)
 	}
 	if c := at(JobWaiting); c != nil {
-		return fmt.Sprintf("It waits for an approval or another rule of its environment, not for a runner, by the events of RunnerPool %s.", c.Pool)
+		return fmt.Sprintf("According to the events of RunnerPool %s, it waits for an approval or another protection rule of its environment, not for a runner.", c.Pool)
 	}
 	return ""
 }
@@ -190,11 +190,11 @@ func (c *Candidate) missed() string {
 	case !c.isREST() || e == nil || c.loses():
 		return ""
 	case !e.receives():
-		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it receives no events.", c.Pool)
+		return fmt.Sprintf("RunnerPool %s fits but does not know the job, because it receives no events.", c.Pool)
 	case e.Excluded:
-		return fmt.Sprintf("RunnerPool %s fits but doesn't count it: its spec.demand.webhook.repositories excludes the repository.", c.Pool)
+		return fmt.Sprintf("RunnerPool %s fits but does not count the job, because its spec.demand.webhook.repositories excludes the repository.", c.Pool)
 	case e.State == JobUnknown:
-		return fmt.Sprintf("RunnerPool %s fits but doesn't know of it: it %s.", c.Pool, c.Situation)
+		return fmt.Sprintf("RunnerPool %s fits but does not know the job. The pool %s.", c.Pool, c.Situation)
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func Job(f JobFacts) JobAnswer {
 		covers, certain := c.covers(f.URL)
 		switch {
 		case !ok:
-			a.Unknown = append(a.Unknown, fmt.Sprintf("where RunnerPool %s serves: its GitHubConnection %s can't be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
+			a.Unknown = append(a.Unknown, fmt.Sprintf("which account RunnerPool %s serves: its GitHubConnection %s cannot be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
 		case !covers:
 			a.Others++
 		default:
@@ -140,7 +140,7 @@ func Job(f JobFacts) JobAnswer {
 		a.Beyond = a.beyond()
 	}
 	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.receives() }) {
-		a.Unknown = append(a.Unknown, "which jobs of the run pools know of: ask with the address of the job, which ends in /job/JOB_ID")
+		a.Unknown = append(a.Unknown, "which jobs of the run the pools know: use the URL of the job, which ends in /job/JOB_ID")
 	}
 	return a
 }
@@ -148,9 +148,9 @@ func Job(f JobFacts) JobAnswer {
 // text says that the runner has the job, or had it.
 func (j *FoundJob) text() string {
 	if j.Job.CompletedAt != nil {
-		return fmt.Sprintf("It isn't waiting: it has ended. Runner %s of RunnerPool %s had it.", j.Runner, j.Pool)
+		return fmt.Sprintf("It is not waiting: it has ended. Runner %s of RunnerPool %s had it.", j.Runner, j.Pool)
 	}
-	return fmt.Sprintf("It isn't waiting: runner %s of RunnerPool %s has it.", j.Runner, j.Pool)
+	return fmt.Sprintf("It is not waiting: runner %s of RunnerPool %s has it.", j.Runner, j.Pool)
 }
 
 // covers reports whether runners of a connection may serve a repository, and whether that is certain.
@@ -261,7 +261,7 @@ func (f *PoolFacts) situation() (open bool, text, unready string) {
 	}
 	switch {
 	case f.observes():
-		return false, "only observes: it starts no runners", ""
+		return false, "only observes and starts no runners", ""
 	case d == nil:
 		return false, with(none+": "+undecided(f.Pool.Status.Policy), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": ")), ""
 	case d.Announced == 0:
@@ -275,7 +275,7 @@ func (f *PoolFacts) situation() (open bool, text, unready string) {
 		text += f.maxText()
 	}
 	if why != "" {
-		text += "; it isn't ready"
+		text += "; it is not ready"
 	}
 	return !isFull, text, why
 }
@@ -311,7 +311,7 @@ func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, text string) {
 	jobs := wording.Count(n, "job")
 	switch {
 	case f.isREST() && max(n, d.Desired) >= d.Announced:
-		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
+		return true, fmt.Sprintf("has the maximum number of runners: %s for %s", wording.Max(d.Announced), jobs)
 	case f.isREST():
 		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
 			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), RunnersText(s.Runners))
@@ -356,15 +356,15 @@ func (a *JobAnswer) summary() string {
 	case len(a.Found) > 0:
 		return a.foundText()
 	case len(a.Pools) == 0 && len(a.Unknown) > 0:
-		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
+		return fmt.Sprintf("No visible pool serves %s, but Corral could not read everything: see below.", a.Repository)
 	case len(a.Pools) == 0:
-		return fmt.Sprintf("No pool that can be seen serves %s: no GitHubConnection with a pool points to it.", a.Repository)
+		return fmt.Sprintf("No visible pool serves %s: no GitHubConnection with a pool points to it.", a.Repository)
 	case len(fit) == 0 && len(a.runsOn) == 0:
 		return fmt.Sprintf("All pools that serve %s only observe.", a.Repository)
 	case len(fit) == 0:
-		return fmt.Sprintf("No pool that serves %s offers all of %s: no runner can take it.", a.Repository, strings.Join(a.runsOn, ", "))
+		return fmt.Sprintf("No pool that serves %s offers all of %s, so no runner can take the job.", a.Repository, strings.Join(a.runsOn, ", "))
 	case len(a.runsOn) == 0 && len(fit) > 1:
-		return fmt.Sprintf("%s %d pools serve %s; which of them it can wait for depends on its runs-on (--labels).", a.nobody(), len(fit), a.Repository)
+		return fmt.Sprintf("%s %d pools serve %s. The pool depends on the job's runs-on labels (--labels).", a.nobody(), len(fit), a.Repository)
 	}
 	return a.waits(fit)
 }
@@ -372,9 +372,9 @@ func (a *JobAnswer) summary() string {
 // nobody says that no runner has the job, as far as is known, and what that may mean.
 func (a *JobAnswer) nobody() string {
 	if a.unseen {
-		return "No runner that can be seen has it; another one may, and it may be over."
+		return "No visible runner has the job. Another runner may have it, or the job may have finished."
 	}
-	return "No runner has it now; it may be over."
+	return "No runner has the job now. It may have finished."
 }
 
 // waits says which of the pools that fit it waits for, if it does.
@@ -383,11 +383,11 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 		return a.nobody() + " " + text
 	}
 	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
-		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
+		return fmt.Sprintf("%s If it waits, RunnerPool %s fits. The pool %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
 	} else if i >= 0 {
-		where := "GitHub has not assigned it there, or did a moment ago"
+		where := "GitHub has not assigned it to the pool, or has done so just now"
 		if c := &fit[i]; c.waiting > 0 {
-			if where = "it may be one of those without a runner"; c.stuck > 0 {
+			if where = "it may be one of the jobs without a runner"; c.stuck > 0 {
 				where += "; " + dontStart(c.stuck) + ": see below"
 			}
 		}
@@ -395,9 +395,9 @@ func (a *JobAnswer) waits(fit []Candidate) string {
 	}
 	only := ""
 	if len(a.runsOn) == 0 {
-		only = " and asks for nothing but " + strings.Join(fit[0].Labels, ", ")
+		only = " and requests only " + strings.Join(fit[0].Labels, ", ")
 	}
-	return fmt.Sprintf("%s If it waits%s, it is for RunnerPool %s: it %s.", a.nobody(), only, fit[0].Pool, fit[0].Situation)
+	return fmt.Sprintf("%s If it waits%s, it waits for RunnerPool %s. The pool %s.", a.nobody(), only, fit[0].Pool, fit[0].Situation)
 }
 
 // foundText says how many jobs of the run have a runner here, or had one.
@@ -419,7 +419,7 @@ func (a *JobAnswer) foundText() string {
 		text += fmt.Sprintf(", and had %d that ended", had)
 	}
 	if a.JobID != 0 {
-		text += ". Whether this one is among them isn't known here"
+		text += ". Corral does not know whether this job is among them"
 	}
 	return text + "."
 }
@@ -428,7 +428,7 @@ func (a *JobAnswer) foundText() string {
 func (a *JobAnswer) beyond() []string {
 	var all []string
 	if len(a.runsOn) == 0 {
-		all = append(all, "which labels the job asks for: give its runs-on with --labels")
+		all = append(all, "which labels the job requests: pass its runs-on with --labels")
 	}
 	groups := map[string]bool{}
 	for _, c := range a.Pools {
@@ -442,11 +442,11 @@ func (a *JobAnswer) beyond() []string {
 		}
 		if !isGone && !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
 			groups[c.RunnerGroup] = true
-			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
+			all = append(all, fmt.Sprintf("whether %s can use the runner group %q", a.Repository, c.RunnerGroup))
 		}
 	}
 	if !a.isIn(JobQueued) {
-		all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
+		all = append(all, "whether the job still waits, and whether it waits for a runner, or for an approval, a concurrency group or another job")
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -213,7 +213,7 @@ func (c *Condition) text() string {
 func (c *Condition) readiness() string {
 	switch {
 	case c == nil:
-		return "not looked at yet"
+		return "not reconciled yet"
 	case c.Status == metav1.ConditionTrue:
 		return "ready"
 	}

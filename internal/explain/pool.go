@@ -162,10 +162,10 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		if len(f.Unknown) > 0 {
 			why = " (" + strings.Join(f.Unknown, "; ") + ")"
 		}
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
+		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
 	case !ok:
 		begin := f.History[len(f.History)-1]
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
+		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
@@ -251,7 +251,7 @@ func (f *PoolFacts) heldIntake() []Held {
 		held = append(held, *closed)
 	}
 	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Stops() {
-		h := Held{What: "intake", Reason: fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy)}
+		h := Held{What: "intake", Reason: fmt.Sprintf("spec.stopPolicy is %s, so Corral accepts no new jobs", f.Pool.Spec.StopPolicy)}
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
 			h.Since = &ready.Since
 		}
@@ -276,13 +276,13 @@ func (a *PoolAnswer) numbers() string {
 		has = "It had"
 	}
 	if a.Jobs == nil {
-		return fmt.Sprintf("%s %s; how many jobs isn't known.", has, runners)
+		return fmt.Sprintf("%s %s; the number of jobs is unknown.", has, runners)
 	}
 	switch jobs := wording.Count(*a.Jobs, "job"); {
 	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
-		return fmt.Sprintf("It knows of %s, and starts no runners: it only observes.", jobs)
+		return fmt.Sprintf("It sees %s, and starts no runners because it only observes.", jobs)
 	case a.closed:
-		return fmt.Sprintf("It had %s when GitHub last told, and has %s.", jobs, runners)
+		return fmt.Sprintf("It had %s at GitHub's last report, and has %s.", jobs, runners)
 	default:
 		return fmt.Sprintf("%s %s and %s.", has, jobs, runners)
 	}
@@ -293,7 +293,7 @@ func undecided(v *v1alpha1.TemplateVerdict) string {
 	if v != nil && !v.Allowed {
 		return "policies deny its pod template"
 	}
-	return "nothing was decided on it yet"
+	return "there is no decision yet"
 }
 
 // target writes the desired runners, and the most runners or jobs.
@@ -301,13 +301,13 @@ func (a *PoolAnswer) target() string {
 	runners, most := wording.Count(a.Decision.Desired, "runner"), a.Decision.Announced
 	switch isREST := a.Registration == v1alpha1.RegisterREST; {
 	case (isREST || a.Mode == v1alpha1.Observe) && most == 0:
-		return fmt.Sprintf("Desired: %s; no more are started.", runners)
+		return fmt.Sprintf("Desired: %s; it starts no more runners.", runners)
 	case isREST || a.Mode == v1alpha1.Observe:
 		return fmt.Sprintf("Desired: %s; max: %s.", runners, wording.Max(most))
 	case a.Past:
 		return fmt.Sprintf("Desired: %s; it accepted %s.", runners, capacity(most))
 	case a.closed:
-		return fmt.Sprintf("Desired: %s. It accepts no new jobs now, and up to %s once nothing is in the way.", runners, wording.Max(most))
+		return fmt.Sprintf("Desired: %s. It accepts no new jobs now. It will accept up to %s when the problem is resolved.", runners, wording.Max(most))
 	}
 	return fmt.Sprintf("Desired: %s; it accepts %s.", runners, capacity(most))
 }
@@ -325,7 +325,7 @@ func RunnersText(c v1alpha1.RunnerCounts) string {
 		}
 	}
 	if c.Outdated > 0 {
-		parts = append(parts, fmt.Sprintf("%d of them of an older template", c.Outdated))
+		parts = append(parts, fmt.Sprintf("%d of them with an older template", c.Outdated))
 	}
 	if len(parts) == 0 {
 		return text
@@ -413,7 +413,7 @@ func (p *Policy) state(now time.Time, a *PoolAnswer) string {
 	isOfPool := func(c v1alpha1.Cause) bool { return c.Parameter("policy") == p.Policy }
 	switch r := p.Ready; {
 	case r == nil:
-		return "not looked at yet"
+		return "not reconciled yet"
 	case r.Status != metav1.ConditionTrue:
 		return fmt.Sprintf("not ready since %s: %s", when(now, r.Since), r.text())
 	case a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, isOfPool): // and is well elsewhere

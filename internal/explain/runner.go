@@ -100,7 +100,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Outdated = outdated(r, f.Pool)
 	}
 	if why := NeverStarts(r); why != nil {
-		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: it isn't started", nil
+		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: Corral does not start it", nil
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
@@ -157,7 +157,7 @@ func (r *Runner) waitsFor() string {
 	case o.DeletionTimestamp != nil && ready != nil && ready.Status != metav1.ConditionTrue && o.Status.ObservedGeneration == o.Generation:
 		return r.ends(ready.Message)
 	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
-		return "its deregistration on GitHub; a runner with a job finishes it first"
+		return "its deregistration on GitHub; a busy runner finishes its job first"
 	case o.DeletionTimestamp != nil:
 		return "the end of its pod"
 	}
@@ -166,13 +166,13 @@ func (r *Runner) waitsFor() string {
 		return r.startsWith()
 	case v1alpha1.RunnerIdle:
 		if o.Spec.REST != nil {
-			return "a job that asks for no labels but its own"
+			return "a job that requests only its labels"
 		}
 		return "a job"
 	case v1alpha1.RunnerBusy:
-		return "the end of its job; no scale-down, update or policy ends it before"
+		return "the end of its job; no scale-down, update or policy interrupts the job"
 	}
-	return "its clean-up: it is deregistered, then its pod is deleted"
+	return "its cleanup: Corral deregisters it, then deletes its pod"
 }
 
 // ends says what a runner needs next to be gone, by what its controller says.
@@ -187,23 +187,23 @@ func (r *Runner) ends(says string) string {
 func (r *Runner) startsWith() string {
 	switch {
 	case r.Cause == v1alpha1.CauseQuota:
-		return "room in the namespace's quota"
+		return "free quota in the namespace"
 	case r.Object.Persists() && !r.HasPod:
 		return "its registration token and its pod"
 	case r.Cause == v1alpha1.CauseCache && !r.HasPod:
-		return "a claim of the pool's cache"
+		return "a cache claim of the pool"
 	case r.Cause == v1alpha1.CauseCache:
-		return "a node that its claim lets it run on"
+		return "a node where its cache claim can be used"
 	case r.Object.Status.RunnerID == 0 && !r.HasPod:
 		return "its registration on GitHub"
 	case !r.HasPod:
 		return "its pod"
 	case r.Cause == v1alpha1.CauseUnschedulable:
-		return "a node that takes its pod"
+		return "a node that can run its pod"
 	case r.Cause == v1alpha1.CauseImagePull:
 		return "its image"
 	case r.Cause == v1alpha1.CauseConfig:
-		return "what its container needs"
+		return "the configuration of its container"
 	}
 	return "its container to start"
 }
@@ -217,7 +217,7 @@ func jobText(now time.Time, j *v1alpha1.JobReference) string {
 	}
 	text := j.ID
 	if j.ID == v1alpha1.UnknownJob {
-		text = "unknown: GitHub's list of runners shows a job, and no event has named it"
+		text = "unknown: GitHub's list of runners shows a job, but no event named it"
 	}
 	if j.Name != "" {
 		text = j.Name

@@ -113,7 +113,7 @@ func (h *HoldingSchedule) text() string {
 	for _, n := range h.Sets {
 		text := fmt.Sprintf("%s %d", n.Field, n.Value)
 		if n.By != "" {
-			text += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
+			text += fmt.Sprintf(" (no effect: %s precedes it in the list)", n.By)
 		}
 		parts = append(parts, text)
 	}

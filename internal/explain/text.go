@@ -53,15 +53,15 @@ func (p *Page) headline() string {
 	troubles := counts[Critical] + counts[Error] + counts[Warning]
 	switch {
 	case troubles == 1:
-		return "1 thing is wrong " + where + "."
+		return "1 problem " + where + "."
 	case troubles > 1:
-		return fmt.Sprintf("%d things are wrong %s.", troubles, where)
+		return fmt.Sprintf("%d problems %s.", troubles, where)
 	case p.Verdict == Unknown:
-		return "Nothing is known to be wrong " + where + ", but not all was looked at."
+		return "No known problems " + where + ", but Corral could not check everything."
 	case counts[Ahead] > 0:
-		return "Nothing is wrong yet " + where + "."
+		return "No problems yet " + where + "."
 	}
-	return "All is well " + where + "."
+	return "No problems " + where + "."
 }
 
 // headline says in one line what is wrong, whom it hurts, since when, and when it is tried again.
@@ -157,13 +157,13 @@ func (p *Page) totals() string {
 func (t *Totals) jobs() string {
 	text, of := wording.Count(t.Jobs, "job"), wording.Count(t.JobsUnknown, "pool")
 	if t.JobsUnknown == t.Pools && t.Jobs == 0 && t.Pools > 0 {
-		return "The jobs of " + of + " aren't known"
+		return "The jobs of " + of + " are unknown"
 	}
 	if t.Waiting > 0 {
 		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
 	}
 	if t.JobsUnknown > 0 {
-		text += "; the jobs of " + of + " aren't known"
+		text += "; the jobs of " + of + " are unknown"
 	}
 	return text
 }
@@ -200,15 +200,15 @@ func (p *Page) Changes(former *Page) []string {
 	}
 	for _, f := range p.gone(former) {
 		if p.isOver(&f) {
-			lines = append(lines, printable("OVER "+f.What+": "+f.named()))
+			lines = append(lines, printable("RESOLVED "+f.What+": "+f.named()))
 		}
 	}
 	switch unseen := p.unseen(); {
 	case unseen == former.unseen():
 	case unseen == "":
-		lines = append(lines, printable("LOOKED AT AGAIN "+former.unseen()))
+		lines = append(lines, printable("CHECKED AGAIN "+former.unseen()))
 	default:
-		lines = append(lines, printable("NOT LOOKED AT "+unseen))
+		lines = append(lines, printable("NOT CHECKED "+unseen))
 	}
 	return lines
 }

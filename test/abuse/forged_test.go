@@ -109,7 +109,7 @@ func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason,
 		Causes: `RunnerForged pool="linux"`,
 	})
-	s.look(v1alpha1.InvalidSpecReason, 1, "runner/mine")
+	s.look(`RunnerPool "linux"`, 1, "runner/mine")
 	for _, r := range s.github.Report().Runners {
 		if r.Name == forged.Name {
 			t.Error("it is registered")

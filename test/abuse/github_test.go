@@ -211,7 +211,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 	}
 }
 
-// troubled waits until the connection says that GitHub can't be used.
+// troubled waits until the connection says that GitHub is unavailable.
 func (s *fixture) troubled() {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
