@@ -161,7 +161,7 @@ func TestARevisionThatTheCacheDoesNotShowIsNotTakenForOurs(t *testing.T) {
 	b.refusedRevision = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "controllerrevisions"}, "x")
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
 	b.reconcile()
-	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may be of another template") {
+	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may have another template") {
 		t.Errorf("revision %s: %s", r, b.readyReason())
 	}
 }
@@ -214,7 +214,7 @@ func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
 	must(t, b.Client.Update(t.Context(), left))
 	b.restart()
 	b.reconcile()
-	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
+	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a deleted pool with the same name still exists") {
 		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}
 }

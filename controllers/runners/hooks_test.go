@@ -194,8 +194,8 @@ func TestAccountMissing(t *testing.T) {
 		made string
 		want string
 	}{
-		"one that is made for the pool": {missing, "pool-hooks", "ServiceAccount pool-hooks, as which runners act, isn't in namespace ci: apply it with its Role and RoleBinding, as `corral build` prints them"},
-		"one that the template names":   {missing, "", "ServiceAccount pool-hooks, as which runners act, isn't in namespace ci: create it"},
+		"one that is made for the pool": {missing, "pool-hooks", "ServiceAccount pool-hooks of the runners not found in namespace ci: apply it with its Role and RoleBinding, as `corral build` prints them"},
+		"one that the template names":   {missing, "", "ServiceAccount pool-hooks of the runners not found in namespace ci: create it"},
 		"another refusal":               {apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("violates PodSecurity")), "", ""},
 		"no answer":                     {errors.New("error looking up service account"), "", ""},
 	} {

@@ -241,7 +241,7 @@ func TestAnAnnotationThatAllowsAnotherRevisionIsTold(t *testing.T) {
 	w.reconcile()
 	w.push("main@sha1:eeff3d1c", pool("b"))
 	w.reconcile()
-	w.expectReady("False PruneRefused Stalled", "more than half: a; corral.dev/allow-prune names eeff3d1, not this revision\n")
+	w.expectReady("False PruneRefused Stalled", "more than half: a; corral.dev/allow-prune is set to eeff3d1, which is not this revision\n")
 }
 
 func TestInventoryIsReadAsItIsWritten(t *testing.T) {

@@ -83,11 +83,11 @@ func TestUnknownCodesAreNamed(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	for want, causes := range map[string][]catalog.Cause{
-		"mounted folder a: reading b: no":                                      {catalog.FolderKeyUnreadable.With("a", "b").Wrap(errors.New("no"))},
-		"GitHub answered 500 to calls for pools; its token ends on 2026-01-01": {catalog.CallsFailing.With(500), catalog.TokenEnds.With("2026-01-01")},
-		"x.cue:1: no\nNothing was applied":                                     {catalog.DefinitionsInvalid.With("x.cue:1: no"), catalog.NothingApplied.With()},
-		"the last decision stays in force: p: TimedOut: late\nq: NotLoaded":    {catalog.PolicyUnavailable.With("p", "TimedOut").Detailed("late"), catalog.PolicyUnavailable.With("q", "NotLoaded"), catalog.DecisionStays.With()},
-		"3 runners in a row failed (Crash: exit code 1)":                       {catalog.CircuitOpen.With(3, "Crash").Detailed("exit code 1")},
+		"mounted folder a: cannot read b: no":                                                   {catalog.FolderKeyUnreadable.With("a", "b").Wrap(errors.New("no"))},
+		"GitHub responded with 500 to requests made for pools; its token expires on 2026-01-01": {catalog.CallsFailing.With(500), catalog.TokenEnds.With("2026-01-01")},
+		"x.cue:1: no\nCorral applied nothing":                                                   {catalog.DefinitionsInvalid.With("x.cue:1: no"), catalog.NothingApplied.With()},
+		"the last decision stays in force: p: TimedOut: late\nq: NotLoaded":                     {catalog.PolicyUnavailable.With("p", "TimedOut").Detailed("late"), catalog.PolicyUnavailable.With("q", "NotLoaded"), catalog.DecisionStays.With()},
+		"3 runners in a row failed (Crash: exit code 1)":                                        {catalog.CircuitOpen.With(3, "Crash").Detailed("exit code 1")},
 	} {
 		if got := catalog.Messages(catalog.Plain(causes)); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -97,7 +97,7 @@ func TestMessages(t *testing.T) {
 
 // A value that looks like a parameter is none.
 func TestValuesAreNoTemplates(t *testing.T) {
-	if got := catalog.FetchFailed.With("{detail}").Detailed("{location}").String(); got != "fetching {detail}: {location}" {
+	if got := catalog.FetchFailed.With("{detail}").Detailed("{location}").String(); got != "cannot fetch {detail}: {location}" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -88,8 +88,8 @@ func TestConformanceMindsWhomCredentialsAreFor(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was called") }))
 	t.Cleanup(server.Close)
 	for folder, want := range map[string]string{
-		credentialFiles(t, map[string]string{"github_token": "ghp_secret", "github_server": "github.com"}): "the credentials say under github_server that they are for https://github.com: they are not shown to " + server.URL,
-		"nowhere": "mounted folder nowhere can't be opened: ",
+		credentialFiles(t, map[string]string{"github_token": "ghp_secret", "github_server": "github.com"}): "the key github_server restricts the credentials to https://github.com: Corral does not send them to " + server.URL,
+		"nowhere": "cannot open the mounted folder nowhere: ",
 	} {
 		got := corral(t, t.TempDir(), "conformance", "--url", server.URL+"/acme", "--credentials", folder)
 		if got.code != exitError || !strings.HasPrefix(got.stderr, "Error: --credentials: "+want) {

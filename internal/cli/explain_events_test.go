@@ -88,7 +88,7 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 		"running":                  {job: "3", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner of RunnerPool ci/gpu has it"}},
 		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner has it that isn't of RunnerPool ci/gpu"}},
 		"ended":                    {job: "5", objects: world(true, jobsOf(gpu, written())), want: []string{"it has ended"}},
-		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"doesn't know of it", "look at the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
+		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"doesn't know of it", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
 		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"doesn't know of it"}},
 		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but doesn't know of it: it receives no events"}},
 		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs is not the pool's"}},

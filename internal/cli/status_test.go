@@ -93,11 +93,11 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		pools     int
 		want      []string
 	}{
-		"all namespaces": {verdict: explain.Well, pools: 2, want: []string{"All is well in all namespaces", "corral-0 leads"}},
-		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"All is well in namespace qa", "2 connections"}},
+		"all namespaces": {verdict: explain.Well, pools: 2, want: []string{"No problems in all namespaces", "corral-0 leads"}},
+		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"No problems in namespace qa", "2 connections"}},
 		"rights in one namespace": {
 			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
-			want: []string{"not all was looked at", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
+			want: []string{"could not check everything", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
 		},
 		"rights in one namespace, asked for all": {
 			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
@@ -336,7 +336,7 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 		"nothing new on a terminal": {&well, &well, true, ""},
 		"trouble":                   {&trouble, &well, false, "12:00:00Z ERROR runners fail: 1 pool, since 12:00:00Z (now): RunnerPool/ci/linux\n"},
 		"trouble on a terminal":     {&trouble, &well, true, clear + trouble.Text()},
-		"over":                      {&well, &trouble, false, "12:00:00Z OVER runners fail: RunnerPool/ci/linux\n"},
+		"over":                      {&well, &trouble, false, "12:00:00Z RESOLVED runners fail: RunnerPool/ci/linux\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -364,7 +364,7 @@ func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	}
 	var b bytes.Buffer
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
-	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT LOOKED AT whether a controller works") != 1 || !strings.HasPrefix(b.String(), "All is well") {
+	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT CHECKED whether a controller works") != 1 || !strings.HasPrefix(b.String(), "No problems") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
@@ -387,7 +387,7 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 	var b bytes.Buffer
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
 	changes := strings.TrimPrefix(b.String(), trouble.Text())
-	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT LOOKED AT RunnerPools of other") || !strings.Contains(changes, " LOOKED AT AGAIN RunnerPools of other") {
+	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT CHECKED RunnerPools of other") || !strings.Contains(changes, " CHECKED AGAIN RunnerPools of other") {
 		t.Errorf("%v:\n%s", err, changes)
 	}
 }

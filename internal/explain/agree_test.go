@@ -46,7 +46,7 @@ func readiness() []variant {
 		{"ready", func(*Snapshot) {}},
 		{"never looked at", func(s *Snapshot) { pool(s).Status = v1alpha1.RunnerPoolStatus{ObservedGeneration: -1} }},
 		{"under way", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being made")
+			is(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being created")
 		}},
 	}
 	for _, reason := range sorted() {
@@ -74,7 +74,7 @@ func sessions() []variant {
 		{"in another group", func(s *Snapshot) { scaleSet(s).Status.RunnerGroup = "other" }},
 		{"of a former pool", func(s *Snapshot) { scaleSet(s).Spec.PoolUID = "former" }},
 		{"set not ready", func(s *Snapshot) {
-			fails(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" is not there`)
+			fails(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" not found`)
 		}},
 	}
 }
@@ -214,7 +214,7 @@ func decisions() []variant {
 		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
-			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 		})},
 		{"unbounded", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
@@ -348,7 +348,7 @@ func contradictions(s *Snapshot) []string {
 		}
 		claim(strings.Contains(text, one.Do) || changesSay(one.Reason), "status advises %q, and explain doesn't:\n%s", one.Do, text)
 	}
-	claim(strings.Contains(text, "how many jobs isn't known") == (page.Totals.JobsUnknown == 1), "status has %+v, and explain says:\n%s", page.Totals, text)
+	claim(strings.Contains(text, "the number of jobs is unknown") == (page.Totals.JobsUnknown == 1), "status has %+v, and explain says:\n%s", page.Totals, text)
 	compareJob(f, answer, claim)
 	compareOthers(s, &page, text, claim)
 	return wrong
@@ -400,7 +400,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	}
 	isAway, o := ready.Reason == v1alpha1.GitHubUnavailableReason, c.Status.Outage
 	claim(!isAway || f.Do == OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
-	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "don't restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
+	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "do not restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
 	ofPool := ConditionOf(pool(s), v1alpha1.ReadyCondition)
 	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && isConnections(ofPool.Reason) && f.Severity != Note {
 		claim(slices.Contains(f.Objects, "RunnerPool/ci/linux-01"), "the pool isn't ready by its connection, and status says:\n%s", page.Text())
@@ -423,7 +423,7 @@ func reasonOf(c *Condition) string {
 func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text string, claim func(bool, string, ...any)) {
 	accepts := strings.Contains(text, "; it accepts ") && !strings.Contains(text, "it accepts no jobs")
 	if ready != nil {
-		closed := strings.Contains(text, "it accepts no jobs now")
+		closed := strings.Contains(text, "but accepts no jobs now")
 		claim(strings.Contains(text, ready.Message) || closed, "STATUS is %q, and explain says:\n%s", ready.Message, text)
 		claim(strings.Contains(text, "is ready: ") == (ready.Status == metav1.ConditionTrue && !closed), "READY is %s, and explain says:\n%s", ready.Status, text)
 	}
@@ -442,7 +442,7 @@ func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text 
 	listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	claim(isOpen || !accepts, "LISTENING isn't True, and explain says:\n%s", text)
-	claim(isOpen || !strings.Contains(text, "Jobs create runners"), "LISTENING isn't True, and explain says:\n%s", text)
+	claim(isOpen || !strings.Contains(text, "Corral creates runners for"), "LISTENING isn't True, and explain says:\n%s", text)
 	claim(isOpen == !strings.Contains(text, "no message session "), "LISTENING is %v, and explain says:\n%s", isOpen, text)
 	if group := f.ScaleSet.Status.RunnerGroup; group != "" && group != p.Spec.GetRunnerGroup() {
 		claim(strings.Contains(text, fmt.Sprintf("%q", group)), "GROUP is %q, and explain says:\n%s", group, text)

@@ -46,7 +46,7 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 		s.pools = nil // its pools go on
 	}
 	if c.Status.FormerCredentials {
-		s.do += " Until then don't restart the controller."
+		s.do += " Until then, do not restart the controller."
 	}
 	return s
 }

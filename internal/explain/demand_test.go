@@ -112,7 +112,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-with-events-refused": func(f *PoolFacts) {
 			rest(f)
-			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook isn't there, so GitHub's events are refused"}
+			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook not found: Corral refuses GitHub's events"}
 		},
 		"pool-with-events-signed-otherwise": func(f *PoolFacts) {
 			rest(f)

@@ -167,7 +167,7 @@ func TestPool(t *testing.T) {
 			s.Jobs, s.JobsWaiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
 			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
-			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
+			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 2 jobs and more jobs wait")
 		},
 		"pool-definitions-held": func(f *PoolFacts) {
 			f.Source = "ci/pools"
@@ -176,12 +176,12 @@ func TestPool(t *testing.T) {
 		"pool-former-credentials": func(f *PoolFacts) {
 			f.Connection = &Condition{
 				Status: metav1.ConditionFalse, Reason: v1alpha1.CredentialsMissingReason, Since: ago(time.Hour),
-				Message: "Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them",
+				Message: "Secret acme not found; pools continue with the previous credentials: a restart of the controller would stop them",
 			}
 		},
 		"pool-undrainable": func(f *PoolFacts) {
-			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
-				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners with a job, as "+
+				"corral-busy-runners does. Kubernetes evicts no pod that two budgets select, so node drains fail. Exclude pods with the label corral.dev/job-id from it")
 		},
 		"pool-denied": denied,
 		"pool-policy-failed": func(f *PoolFacts) {
@@ -279,8 +279,8 @@ func TestPool(t *testing.T) {
 
 func TestATimeThatNothingIsKnownOf(t *testing.T) {
 	for want, change := range map[string]func(*PoolFacts){
-		"nothing is known of RunnerPool ci/linux at 2026-07-06T07:00:00Z: its history begins at 2026-07-06T10:00:00Z":        bounded,
-		"nothing is known of RunnerPool ci/linux at 2026-07-06T07:00:00Z: it has no history (ConfigMap linux-decisions: no)": func(f *PoolFacts) { f.Unknown = []string{"ConfigMap linux-decisions: no"} },
+		"no information about RunnerPool ci/linux at 2026-07-06T07:00:00Z: its history begins at 2026-07-06T10:00:00Z":        bounded,
+		"no information about RunnerPool ci/linux at 2026-07-06T07:00:00Z: it has no history (ConfigMap linux-decisions: no)": func(f *PoolFacts) { f.Unknown = []string{"ConfigMap linux-decisions: no"} },
 	} {
 		f := facts(change)
 		f.At = noon.Add(-5 * time.Hour)
@@ -316,7 +316,7 @@ func TestOfRunner(t *testing.T) {
 		"runner-ending-container-runs": func() RunnerFacts { // of its last look before it ended nothing is said
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "its job is over; its container is not known to have ended")
 			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
-			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job is over; waiting for its container to end"}}
+			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job finished; waiting for its container to exit"}}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
 		"runner-pool-gone": func() RunnerFacts {
@@ -362,15 +362,15 @@ func TestWhatARunnerWaitsFor(t *testing.T) {
 		cause  v1alpha1.RunnerCause
 		change func(*Runner)
 	}{
-		"its registration on GitHub":       {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false }},
-		"its pod":                          {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false; started(r) }},
-		"room in the namespace's quota":    {v1alpha1.RunnerPending, v1alpha1.CauseQuota, func(r *Runner) { r.HasPod = false; started(r) }},
-		"a node that takes its pod":        {v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, started},
-		"its image":                        {v1alpha1.RunnerPending, v1alpha1.CauseImagePull, started},
-		"what its container needs":         {v1alpha1.RunnerPending, v1alpha1.CauseConfig, started},
-		"its container to start":           {v1alpha1.RunnerPending, "", started},
-		"a job":                            {v1alpha1.RunnerIdle, "", started},
-		"its clean-up: it is deregistered": {v1alpha1.RunnerFailed, v1alpha1.CauseCrash, started},
+		"its registration on GitHub":         {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false }},
+		"its pod":                            {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false; started(r) }},
+		"free quota in the namespace":        {v1alpha1.RunnerPending, v1alpha1.CauseQuota, func(r *Runner) { r.HasPod = false; started(r) }},
+		"a node that can run its pod":        {v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, started},
+		"its image":                          {v1alpha1.RunnerPending, v1alpha1.CauseImagePull, started},
+		"the configuration of its container": {v1alpha1.RunnerPending, v1alpha1.CauseConfig, started},
+		"its container to start":             {v1alpha1.RunnerPending, "", started},
+		"a job":                              {v1alpha1.RunnerIdle, "", started},
+		"its cleanup: Corral deregisters it": {v1alpha1.RunnerFailed, v1alpha1.CauseCrash, started},
 		"the end of its pod": {v1alpha1.RunnerFinished, "", func(r *Runner) {
 			r.Object.DeletionTimestamp, r.Object.Status.DeregisteredAt = new(ago(0)), new(ago(0))
 		}},

@@ -51,7 +51,7 @@ func (f *PoolFacts) closed() *Held {
 		listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 		switch {
 		case listening == nil:
-			return &Held{What: "intake", Reason: with("no message session was opened yet", f.whyUnready())}
+			return &Held{What: "intake", Reason: with("no message session is open yet", f.whyUnready())}
 		case listening.Status != metav1.ConditionTrue:
 			return &Held{What: "intake", Reason: "no message session is open: " + listening.text(), Since: &listening.Since}
 		}
@@ -69,7 +69,7 @@ func (f *PoolFacts) whyUnready() string {
 	case !ready.isFalse():
 		return ""
 	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
-		return fmt.Sprintf("GitHubConnection %s isn't ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
+		return fmt.Sprintf("GitHubConnection %s is not ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
 	}
 	return ready.text()
 }

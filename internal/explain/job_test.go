@@ -86,7 +86,7 @@ func TestJob(t *testing.T) {
 		"job-group-missing": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
 			f.Pools[1].Pool.Status.Decision.Announced = 0
-			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" is not there`)
+			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" not found`)
 		}},
 		"job-stuck": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}

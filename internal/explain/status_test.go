@@ -154,7 +154,7 @@ var pages = map[string]func() *Snapshot{
 		s := calm(1)
 		p := &s.Pools[0]
 		p.Spec.StopPolicy, p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = v1alpha1.StopDrain, new(int32(0)), 3, v1alpha1.RunnerCounts{}
-		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
+		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		return s
 	},
 	"a-git-server-hangs": func() *Snapshot { // for the first two; the fourth has a repository that isn't there
@@ -178,7 +178,7 @@ var pages = map[string]func() *Snapshot{
 	"former-credentials": func() *Snapshot { // two pools go on, and jobs of the third alone wait for it
 		s := calm(3)
 		s.Connections[0].Status.FormerCredentials = true
-		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them`)
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme not found; pools continue with the previous credentials: a restart of the controller would stop them`)
 		s.Pools[2].Status.Jobs = new(int32(4))
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
 		return s
@@ -216,7 +216,7 @@ var pages = map[string]func() *Snapshot{
 		s := calm(2)
 		for i := range s.Pools {
 			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
-				"PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+				"PodDisruptionBudget mine selects runners with a job, as corral-busy-runners does. Kubernetes evicts no pod that two budgets select, so node drains fail. Exclude pods with the label corral.dev/job-id from your budget")
 		}
 		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = new(int32(5)), 5, ago(20*time.Minute)
 		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
@@ -232,7 +232,7 @@ var pages = map[string]func() *Snapshot{
 		for i := range s.Pools {
 			p := &s.Pools[i]
 			p.Status.RunnerVersion = &v1alpha1.RunnerVersionStatus{Version: "2.330.0", Latest: "2.331.0", UpdateBy: &metav1.Time{Time: noon.Add(10 * 24 * time.Hour)}}
-			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
+			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner version 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
 		}
 		s.ScaleSets[0].Status.SessionID = ""
 		s.Connections[0].Status.TokenExpires = &metav1.Time{Time: noon.Add(6 * 24 * time.Hour)}
@@ -268,7 +268,7 @@ var pages = map[string]func() *Snapshot{
 			since(&s.Pools[i].Status.Conditions, 30*time.Second, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, "wait")
 		}
 		s.Pools[2].Spec.StopPolicy = v1alpha1.StopDrain
-		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
+		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
 		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
@@ -288,7 +288,7 @@ var pages = map[string]func() *Snapshot{
 func uncounted(pools int) *Snapshot {
 	s := calm(pools)
 	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
-	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" is not there`)
+	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" not found`)
 	return s
 }
 
@@ -313,7 +313,7 @@ func unreadable() *Snapshot {
 		s.addRunner(name, "linux-02", v1alpha1.RunnerPending, "", "")
 	}
 	fail(&s.Runners[0].Unread, &s.Runners[0].Status.Conditions, invalid, "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64")
-	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not make this runner; it is not started`)
+	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not create this runner, so Corral does not start it`)
 	return s
 }
 
@@ -344,10 +344,10 @@ func mixed() *Snapshot {
 	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
 	s.Pools[4].Status.Jobs, s.Pools[4].Status.JobsWaiting = new(int32(10)), 4
 	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
-	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")
-	fails(&s.Pools[6].Status.Conditions, v1alpha1.QuotaExceededReason, `runner linux-07-3: creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
-	s.addRunner("linux-07-3", "linux-07", v1alpha1.RunnerPending, v1alpha1.CauseQuota, `creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	fails(&s.Pools[6].Status.Conditions, v1alpha1.QuotaExceededReason, `runner linux-07-3: cannot create the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	s.addRunner("linux-07-3", "linux-07", v1alpha1.RunnerPending, v1alpha1.CauseQuota, `cannot create the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
 	s.Pools[7].Status.Demand = []v1alpha1.DemandStatus{{Name: "queue", Stale: true, Reason: "no answer from http://prometheus:9090"}}
 	return s
 }
@@ -377,7 +377,7 @@ func TestVerdicts(t *testing.T) {
 func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	for want, more := range map[string][]catalog.Cause{
 		"Until then the pool starts no runners and accepts no jobs.": nil,
-		"The revision before goes on.":                               {catalog.PreviousRevision.With("linux-1")},
+		"The previous revision stays in force.":                      {catalog.PreviousRevision.With("linux-1")},
 	} {
 		s := calm(1)
 		caused(&s.Pools[0], v1alpha1.ReadyCondition, append([]catalog.Cause{catalog.PodDenied.With("spec.template.spec.hostPID: no")}, more...)...)
@@ -392,7 +392,7 @@ func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 	s := calm(2)
 	full := func(p *v1alpha1.RunnerPoolStatus) {
 		p.Jobs, p.JobsWaiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
-		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 	}
 	advises := func(want string) {
 		t.Helper()
@@ -401,14 +401,14 @@ func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 		}
 	}
 	full(&s.Pools[0].Status)
-	advises("Raise spec.scale.max, now 10, or wait: jobs and idle runners together ask for 15.")
+	advises("Raise spec.scale.max (now 10), or wait. Jobs and idle runners together need 15.")
 	s.Pools[0].Status.Decision.Limits.Bounds = []v1alpha1.LimitBound{
 		{Field: "idle", Declared: 2, Value: 1, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
 		{Field: "max", Declared: 20, Value: 10, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
 	}
-	advises("Raising spec.scale.max above 10 has no effect: the rule RunnerPolicy/ci/limits corral.scaling.limit bounds it; change it, or ask its owner, or wait.")
+	advises("Raising spec.scale.max above 10 has no effect, because the rule RunnerPolicy/ci/limits corral.scaling.limit limits it. Change the rule, or ask its owner, or wait.")
 	full(&s.Pools[1].Status)
-	advises("Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.")
+	advises("Raise max in spec.scale, in a schedule or in a policy, or wait. corral explain pool/NAME shows which max applies.")
 }
 
 // A job waits for one cause: not for a policy whose last decision holds.
@@ -435,7 +435,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 		s := calm(1)
 		s.Sources[0].Status.LastAppliedRevision = applied
 		caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.FolderMissing.With("there is no folder \"pool\" to compile"))
-		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
+		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "stays in force") != want {
 			t.Errorf("%q: found %+v", applied, found)
 		}
 	}
@@ -445,7 +445,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
 	s := calm(1)
 	caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.CompilerFailed.With("main@sha1:1").Detailed("too little CPU time"))
-	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions aren't compiled yet" {
+	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions are not compiled yet" {
 		t.Errorf("found %+v", found)
 	}
 }
@@ -458,7 +458,7 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 		caused(p, v1alpha1.ReadyCondition, catalog.PodRefused.With().Detailed("spec.template: no"), catalog.PreviousRevision.With([]string{"arm", "amd"}[i]+"-ec565b8037"))
 	}
 	found := Look(s).Findings
-	if len(found) != 1 || found[0].Message != "the revision before goes on: spec.template: no" || found[0].Hurts.Pools != 2 {
+	if len(found) != 1 || found[0].Message != "the previous revision stays in force: spec.template: no" || found[0].Hurts.Pools != 2 {
 		t.Errorf("found %+v", found)
 	}
 }
@@ -473,7 +473,7 @@ func TestChanges(t *testing.T) {
 	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
 		t.Errorf("it began with %q", began)
 	}
-	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
+	if len(over) != 1 || !strings.HasPrefix(over[0], "RESOLVED GitHub refuses the credentials") {
 		t.Errorf("it was over with %q", over)
 	}
 }
@@ -492,7 +492,7 @@ func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 // Who loses sight of the cluster doesn't see that anything is over.
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
-	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
+	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT CHECKED RunnerPools") {
 		t.Errorf("all was lost with %q", lines)
 	}
 	lost.Keep(&trouble)
@@ -502,10 +502,10 @@ func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	}
 	still.Keep(&lost)
 	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
-	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
+	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "CHECKED AGAIN RunnerPools") {
 		t.Errorf("all was back with %q", lines)
 	}
-	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
+	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "RESOLVED GitHub refuses the credentials") {
 		t.Errorf("all was well with %q", lines)
 	}
 }

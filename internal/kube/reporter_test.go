@@ -438,7 +438,7 @@ func TestCausesAreWritten(t *testing.T) {
 	if !got[2].Since.Time.Equal(now.Add(-time.Hour)) || !got[0].Since.Time.Equal(now) {
 		t.Errorf("since %s and %s", got[0].Since, got[2].Since)
 	}
-	if want := "GitHub answered 502 to calls for pools; next try by 14:47:40Z; pools go on with the former credentials, and a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
+	if want := "GitHub responded with 502 to requests made for pools; next try by 14:47:40Z; pools continue with the previous credentials: a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
 		t.Errorf("the message is %q", conditions.GetMessage(pool, v1alpha1.ReadyCondition))
 	}
 	pool = finish(nil)

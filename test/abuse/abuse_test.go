@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,12 +134,12 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look records what is wrong now, which is worth so many Warnings. Each answer names the cause.
+// look records what is wrong now, which is worth so many Warnings. Each answer contains the cause: a code or a parameter.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.Helper()
 	s.watch(warnings)
 	s.record.Cause = cause
-	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
+	s.record.Look("now", func(context.Context) error { return nil }, questions...)
 }
 
 // watch records, when the test ends, what is wrong then and the Warnings so far, at most so many.
@@ -278,23 +279,33 @@ func (s *fixture) request(obj client.Object) {
 	s.patch(obj, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, time.Now().UnixNano()))
 }
 
-// verdict is what an object's conditions tell its owner.
+// verdict is what an object's conditions report to its owner.
 type verdict struct {
-	Ready           metav1.ConditionStatus
-	Reason, Message string
-	Stalled         bool
+	Ready   metav1.ConditionStatus
+	Reason  string
+	Stalled bool
+	// Causes of the condition Ready, as recorder.Causes writes them.
+	Causes string
+	// Details are values in the details of the causes, such as a path or an amount.
+	Details []string
 }
 
-// says waits until an object's conditions tell so, word for word. Texts come in pairs: what
-// can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
+// says waits until an object's conditions report the verdict. Texts come in pairs: a value that the test can't know in advance, and its
+// placeholder in the verdict. The placeholder of a runner's name is RUNNER.
 func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
-		if diff := cmp.Diff(want, verdictOf(obj, texts...)); diff != "" {
-			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
+		got, details := verdictOf(obj, texts...)
+		for _, value := range want.Details {
+			if strings.Contains(details, value) {
+				got.Details = append(got.Details, value)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("%T %s (-want +got):\n%sdetails: %s", obj, obj.GetName(), diff, details)
 		}
 		return nil
 	})
@@ -303,18 +314,35 @@ func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 // runnerName matches the names that pools give.
 var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
 
-func verdictOf(obj kube.Object, texts ...string) verdict {
+// verdictOf returns an object's verdict, and the details of the causes of its condition Ready.
+func verdictOf(obj kube.Object, texts ...string) (v verdict, details string) {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
-		return verdict{}
+		return verdict{}, ""
 	}
-	return verdict{
-		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(ready.Message), "RUNNER"),
-		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
+	settle := func(text string) string {
+		return runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(text), "RUNNER")
 	}
+	causes, details := recorder.Causes(obj, ready.Type)
+	return verdict{Ready: ready.Status, Reason: ready.Reason, Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition), Causes: settle(causes)}, settle(details)
 }
 
-// has waits until a condition has a status, a reason and, word for word, a message.
+// hasCause waits until an object has a condition with a cause. It finds the cause and a value in its details.
+func (s *fixture) hasCause(obj kube.Object, condition, cause, value string) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		causes, details := recorder.Causes(obj, condition)
+		if !slices.Contains(strings.Split(causes, "\n"), cause) || !strings.Contains(details, value) {
+			return fmt.Errorf("%T %s: %s has %s with %s, want %s with %s", obj, obj.GetName(), condition, causes, details, cause, value)
+		}
+		return nil
+	})
+}
+
+// has waits until a condition has a status and a reason.
 func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -322,7 +350,7 @@ func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 			return err
 		}
 		got := conditions.Get(obj, want.Type)
-		if got == nil || got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
+		if got == nil || got.Status != want.Status || got.Reason != want.Reason {
 			return fmt.Errorf("%T %s: %s is %+v", obj, obj.GetName(), want.Type, got)
 		}
 		return nil

@@ -4,7 +4,6 @@
 package abuse
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,8 +200,8 @@ func (*tenant) isWell() error {
 		if err := w.Client.Get(ctx, key(tenantName, "linux"), p); err != nil {
 			return err
 		}
-		if said := verdictOf(p); said.Ready != metav1.ConditionTrue {
-			return fmt.Errorf("the tenant's pool says %s: %s", cmp.Or(said.Reason, "nothing"), said.Message)
+		if v, details := verdictOf(p); v.Ready != metav1.ConditionTrue {
+			return fmt.Errorf("the tenant's pool reports %+v: %s", v, details)
 		}
 		return nil
 	})

@@ -75,8 +75,9 @@ func TestAQuotaOnClaimsThatIsUsedUp(t *testing.T) {
 	waiting := s.addJobs("patient", 1, time.Millisecond)
 	s.says(patient, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
-		Message: `runner RUNNER: spec.cache: creating claim corral-cache-patient-0: persistentvolumeclaims "corral-cache-patient-0" is forbidden: exceeded quota: storage, ` +
-			"requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1",
+		Causes: "ClaimQuota\nOfRunner runner=\"RUNNER\"",
+		Details: []string{`persistentvolumeclaims "corral-cache-patient-0" is forbidden: exceeded quota: storage, ` +
+			"requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1"},
 	})
 	s.look("exceeded quota: storage", 1, "pool/patient")
 	s.othersGoOn()

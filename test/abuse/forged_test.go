@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,10 +37,24 @@ func TestATemplateWhoseRevisionIsNamedLikeAnother(t *testing.T) {
 	names := podspec.RevisionNames("linux", digest)
 	s.create(s.otherTemplate(names[0]))
 	pool := s.listening("linux")
-	s.has(pool, metav1.Condition{Type: v1alpha1.TemplateValidCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "revision " + names[1]})
+	s.hasRevision(pool, names[1])
 	s.look("", 0, "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
+}
+
+// hasRevision waits until a pool's template is valid and in force under a name.
+func (s *fixture) hasRevision(pool *v1alpha1.RunnerPool, revision string) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			return err
+		}
+		if !conditions.IsTrue(pool, v1alpha1.TemplateValidCondition) || pool.Status.Revision != revision {
+			return fmt.Errorf("revision %s is in force, want %s; %+v", pool.Status.Revision, revision, conditions.Get(pool, v1alpha1.TemplateValidCondition))
+		}
+		return nil
+	})
 }
 
 // replace puts another template in the place of a revision, as `kubectl replace --force` does, before the controller stores the former again.
@@ -72,7 +87,7 @@ func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	})
 	former := pool.Status.Revision
 	s.replace(former)
-	s.has(pool, metav1.Condition{Type: v1alpha1.TemplateValidCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "revision " + former + "-1"})
+	s.hasRevision(pool, former+"-1")
 	s.doneOnce(jobs)
 	s.look("", 1, "pool/linux")
 	s.othersGoOn()
@@ -92,9 +107,9 @@ func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 	s.create(forged)
 	s.says(forged, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason,
-		Message: `RunnerPool "linux" did not make this runner; it is not started`,
+		Causes: `RunnerForged pool="linux"`,
 	})
-	s.look(`RunnerPool "linux" did not make this runner; it is not started`, 1, "runner/mine")
+	s.look(`RunnerPool "linux"`, 1, "runner/mine")
 	for _, r := range s.github.Report().Runners {
 		if r.Name == forged.Name {
 			t.Error("it is registered")

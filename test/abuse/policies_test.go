@@ -17,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // court is a fixture with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
@@ -102,32 +104,20 @@ func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
 	return p
 }
 
-// blames waits until a pool of the fixture goes on with what was decided last, because of a policy that failed in one of these ways.
-func (c *court) blames(pool *v1alpha1.RunnerPool, policy string, ways ...string) {
+// blames waits until the last decision about a pool of the fixture stays in force, because a policy failed in one of these ways.
+func (c *court) blames(pool *v1alpha1.RunnerPool, ref string, kinds ...policy.FailureKind) {
 	c.Helper()
 	eventually(c.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key(c.namespace, pool.Name), pool); err != nil {
 			return err
 		}
-		ready := conditions.Get(pool, v1alpha1.ReadyCondition)
-		for _, way := range ways {
-			if ready.Reason == v1alpha1.PolicyFailedReason && ready.Message == "the last decision stays in force: "+policy+": "+way {
-				return nil
-			}
+		causes := v1alpha1.CausesOf(pool.Status.Causes, v1alpha1.ReadyCondition)
+		stays := slices.ContainsFunc(causes, func(cause v1alpha1.Cause) bool { return cause.Code == "DecisionStays" })
+		if stays && conditions.GetReason(pool, v1alpha1.ReadyCondition) == v1alpha1.PolicyFailedReason && causes[0].Parameter("policy") == ref && slices.Contains(kinds, policy.FailureKind(causes[0].Parameter("kind"))) {
+			return nil
 		}
-		return fmt.Errorf("Ready is %+v, want %s: %q", ready, policy, ways)
+		return fmt.Errorf("the causes are %+v, want %s: %q", causes, ref, kinds)
 	})
-}
-
-const (
-	cheaper  = ": look for loops over loops, large ranges, and texts that grow"
-	tooLong  = "TimedOut: it took more than 250ms of CPU time" + cheaper
-	tooLarge = "TimedOut: it took more than 96 MiB of memory" + cheaper
-)
-
-// isQuarantined is the failure of a policy that took too much three times in a row.
-func (c *court) isQuarantined() string {
-	return "Quarantined: it took too much time or memory 3 times in a row for pools of namespace " + c.namespace + "; Corral asks it again from time to time, and at once when it changes: make its rules cheaper"
 }
 
 // goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
@@ -149,7 +139,7 @@ func (c *court) besideGoesOn() {
 	c.create(denied)
 	c.says(denied, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Message: "image runner:forbidden is forbidden [ClusterRunnerPolicy/" + c.namespace + " corral.template.deny (images.rego:3)]",
+		Causes: fmt.Sprintf("PodDenied denials=%q", "image runner:forbidden is forbidden [ClusterRunnerPolicy/"+c.namespace+" corral.template.deny (images.rego:3)]"),
 	})
 	must(c.T, w.Client.Delete(c.Context(), denied))
 	besides := &v1alpha1.RunnerPool{}
@@ -168,7 +158,7 @@ func TestARuleThatTakesAllMemory(t *testing.T) {
 	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooLarge, tooLong, c.isQuarantined())
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", policy.TimedOut, policy.Quarantined)
 	c.goesOn()
 	must(t, w.Client.Delete(t.Context(), pushed))
 	c.ready(c.pool)
@@ -179,7 +169,7 @@ func TestARuleThatNeverEnds(t *testing.T) {
 	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", policy.TimedOut, policy.Quarantined)
 	c.goesOn()
 	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // it is another one now
 	c.ready(c.pool)
@@ -200,8 +190,8 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 			err = fmt.Errorf("none of %d was tried", len(pushed))
 		}
 		for _, p := range tried {
-			if said := conditions.GetMessage(&p, v1alpha1.ReadyCondition); !strings.HasPrefix(said, "loading the policy: it took more than ") {
-				t.Fatalf("it says %q", said)
+			if causes, _ := recorder.Causes(&p, v1alpha1.ReadyCondition); !strings.HasPrefix(causes, "PolicyBroken ") || !strings.Contains(causes, "CPU time") {
+				t.Fatalf("it has %q", causes)
 			}
 		}
 		return err
@@ -256,13 +246,13 @@ func TestAnAliasBombInPolicyData(t *testing.T) {
 	pushed.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, "")}
 	pushed.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "bomb"}}}
 	c.create(pushed)
-	const complaint = "bomb/data.yaml: it can't be read as a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
-	c.says(pushed, verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Stalled: true,
-		Message: complaint + "\nThe pools that it binds keep what was decided last",
-	})
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", "NotLoaded: "+complaint)
-	c.look("it has an alias (*NAME): write out what it stands for", 1, "pool/bound")
+	c.has(pushed, metav1.Condition{Type: v1alpha1.StalledCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.PolicyInvalidReason})
+	const file = "bomb/data.yaml: "
+	if causes, _ := recorder.Causes(pushed, v1alpha1.ReadyCondition); !strings.HasPrefix(causes, `PolicyBroken problems="`+file) || !strings.HasSuffix(causes, "\nLastDecisionHolds") {
+		t.Errorf("the policy has %s", causes)
+	}
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", policy.NotLoaded)
+	c.look(file, 1, "pool/bound")
 	c.goesOn()
 }
 
@@ -272,11 +262,11 @@ func TestATemplateOf8000Containers(t *testing.T) {
 	for i := range 7999 {
 		names = append(names, fmt.Sprintf(`{"name":"%x"}`, i))
 	}
-	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "spec.template.spec.containers: 8000 containers and init containers, more than 64")
+	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "PodInvalid", "spec.template.spec.containers", "8000", "64")
 	c.goesOn()
 	must(t, w.Client.Get(t.Context(), key("", c.guard.Name), c.guard))
-	if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != "Loaded; it decides on scaling, template" {
-		t.Errorf("the guard rail says %q", said)
+	if !conditions.IsReady(c.guard) || len(c.guard.Status.Causes) > 0 {
+		t.Errorf("the guard rail has %+v", c.guard.Status)
 	}
 }
 
@@ -294,7 +284,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	}
 	c.says(accepted, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Message: strings.Join(lines, "\n") + "\nand at least 984 more",
+		Causes: fmt.Sprintf("PodDenied denials=%q", strings.Join(lines, "\n")+"\nand at least 984 more"),
 	})
 	c.look("finding 0001", 1, "pool/many")
 	eventually(t, func(ctx context.Context) error {
@@ -318,7 +308,7 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 	// A pool is looked at again each minute, or when it is asked for.
 	quarantined := func() bool {
 		must(t, w.Client.Get(t.Context(), key(c.namespace, "bound"), c.pool))
-		return strings.Contains(conditions.GetMessage(c.pool, v1alpha1.ReadyCondition), c.isQuarantined())
+		return slices.ContainsFunc(c.pool.Status.Causes, func(cause v1alpha1.Cause) bool { return cause.Parameter("kind") == string(policy.Quarantined) })
 	}
 	eventually(t, func(context.Context) error {
 		if quarantined() {
@@ -327,15 +317,14 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 		c.request(c.pool)
 		return fmt.Errorf("the pool says %+v", c.pool.Status.Conditions)
 	})
-	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, c.isQuarantined())
+	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, policy.Quarantined)
 	c.request(c.guard)
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {
 			return err
 		}
-		want := "Loaded; it decides on scaling, template; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + c.namespace
-		if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != want {
-			return fmt.Errorf("it says %q", said)
+		if message := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); !conditions.IsReady(c.guard) || !strings.HasSuffix(message, ": "+c.namespace) {
+			return fmt.Errorf("it reports %q", message)
 		}
 		return nil
 	})

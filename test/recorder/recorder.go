@@ -42,7 +42,7 @@ type Recorder struct {
 	Archive, Story string
 	// LeaseNamespace is where its controllers agree on a leader.
 	LeaseNamespace string
-	// Cause is in the answer of each command that explains the trouble.
+	// Cause is a code, a parameter or the text of another program. The JSON answer of each command that explains the trouble contains it.
 	Cause string
 	// Warnings are how many events the trouble is worth.
 	Warnings int
@@ -115,7 +115,7 @@ func (r *Recorder) Close() {
 	golden.CompareIn(r.t, r.Archive, r.Story, r.written.String())
 }
 
-// Look records what is wrong now, once check succeeds. Each answer of corral status and corral explain names the cause.
+// Look records what is wrong now, once check succeeds. Each answer of corral status and corral explain contains the cause.
 func (r *Recorder) Look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
 	commands := [][]string{r.status()}
@@ -124,7 +124,7 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	}
 	r.part(r.t.Context(), title, check, func(ctx context.Context) (string, error) {
 		for _, command := range commands {
-			if answer, _ := r.corral(ctx, command...); !strings.Contains(answer, r.Cause) {
+			if answer, _ := r.corral(ctx, append(command, "-o", "json")...); !strings.Contains(answer, inJSON(r.Cause)) {
 				return "", fmt.Errorf("%q isn't in the answer of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
 			}
 		}
@@ -196,6 +196,12 @@ func lines(set []string) string {
 		text += line + "\n"
 	}
 	return text
+}
+
+// inJSON returns a text as it occurs within a string in JSON.
+func inJSON(text string) string {
+	encoded, _ := json.Marshal(text) // a string can always be encoded
+	return string(encoded[1 : len(encoded)-1])
 }
 
 // status is the command that says what is wrong.

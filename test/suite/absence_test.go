@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // denials are the answers by which GitHub denies that it has a runner, or says nothing.
@@ -106,9 +106,9 @@ func TestAnOutageThatHidesRunnersEndsNone(t *testing.T) {
 		t.Error(err)
 	}
 	for _, r := range w.busyRunners(t, namespace, 5) {
-		want := fmt.Sprintf("GitHub does not know runner %d; ", r.Status.RunnerID)
-		if text := conditions.GetMessage(&r, v1alpha1.ReadyCondition); isCounted && !strings.HasPrefix(text, want) {
-			t.Errorf("runner %s says %q", r.Name, text)
+		want := fmt.Sprintf("id=\"%d\"", r.Status.RunnerID)
+		if causes, _ := recorder.Causes(&r, v1alpha1.ReadyCondition); isCounted && (!strings.HasPrefix(causes, "RunnerUnknown") || !strings.Contains(causes, want)) {
+			t.Errorf("runner %s has %s", r.Name, causes)
 		}
 	}
 	w.GitHub.ClearFaults()

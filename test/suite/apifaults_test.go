@@ -18,6 +18,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/apiproxy"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // throughProxy runs the controller with a proxy between it and the API server.
@@ -87,7 +88,7 @@ func TestDeletesOfRunnersAreRefused(t *testing.T) {
 			return err
 		}
 		ready := conditions.Get(p, v1alpha1.ReadyCondition)
-		if ready == nil || ready.Reason != v1alpha1.DeletionRefusedReason || !strings.Contains(ready.Message, why) {
+		if ready == nil || ready.Reason != v1alpha1.DeletionRefusedReason || !strings.Contains(recorder.Facts(p, v1alpha1.ReadyCondition), why) {
 			return fmt.Errorf("the pool says %+v", ready)
 		}
 		return nil

@@ -32,6 +32,7 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // clockBinary is the corral command whose machine has a clock of its own.
@@ -192,8 +193,9 @@ func TestAGitHubWhoseClockIsWrong(t *testing.T) {
 		if err := w.Client.Get(ctx, key("theirs", "acme"), conn); err != nil {
 			return err
 		}
-		if said := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !conditions.IsReady(conn) || !strings.Contains(said, "GitHub's clock differs from the API server's by 1h0m") && !strings.Contains(said, "by 59m5") {
-			return fmt.Errorf("the connection says %q", said)
+		causes, _ := recorder.Causes(conn, v1alpha1.ReadyCondition)
+		if !conditions.IsReady(conn) || !strings.Contains(causes, `ClockDiffers span="1h0m`) && !strings.Contains(causes, `ClockDiffers span="59m5`) {
+			return fmt.Errorf("the connection has %s", causes)
 		}
 		return nil
 	})

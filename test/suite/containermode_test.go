@@ -140,7 +140,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
 		commit := own.pushAndRequest("Try again")
 		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer",
-			"RunnerPool jobs: not applied, for want of the rights of its hooks")
+			"RunnerPool jobs")
 		absent(t, &v1alpha1.RunnerPool{}, pool)
 		if s := own.remote("jobs"); s != nil {
 			t.Errorf("GitHub has its scale set %+v", s)
@@ -276,9 +276,9 @@ func (w *story) hooksLoseRights(t *testing.T, own *tenant) {
 	must(t, w.hooksOf(t).Create(t.Context(), left))
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hooksNamespace, Name: "jobs-hooks"}}
 	must(t, w.Client.Delete(t.Context(), binding))
-	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "its container hooks may have left behind Pod "+left.GetName()+", and Secrets and Jobs")
-	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "Let ServiceAccount jobs-hooks list and delete them. "+
-		"To delete them: kubectl delete pods,secrets,jobs -n "+hooksNamespace+" -l runner-pod="+runner.Name)
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", left.GetName())
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "ServiceAccount jobs-hooks")
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "kubectl delete pods,secrets,jobs -n "+hooksNamespace+" -l runner-pod="+runner.Name)
 	must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left))
 	must(t, w.Client.Delete(t.Context(), left, client.GracePeriodSeconds(0)))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // demandWorld is a namespace whose pools have an organization of their own.
@@ -350,7 +351,7 @@ func (w *story) unreadableSchedule(t *testing.T, address string) {
 		d.apply(strings.Replace(one, "max: 5", "max: 5, schedules: ["+schedule+"]", 1))
 		d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 			c := conditions.Get(p, v1alpha1.ReadyCondition)
-			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(c.Message, text)
+			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(recorder.Facts(p, v1alpha1.ReadyCondition), text)
 		})
 		w.allDone(t, d.long(2, 200*time.Millisecond, "app", "linux"))
 		d.idle("linux", 1)

@@ -27,6 +27,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what
@@ -116,13 +117,12 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	})
 	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
 	q.says([]string{"pool/linux", "-n", namespace},
-		"RunnerPool explain/linux is ready", "max   1; declared is 10", "1 by "+bound+": for now",
-		"Raising spec.scale.max above 1 has no effect", "RunnerPolicy/explain/limits (enforced, on scaling): ready", "the policies of the cluster: ")
+		"RunnerPool explain/linux", "10", "1 by "+bound+": for now", "spec.scale.max", "RunnerPolicy/explain/limits (", "the policies of the cluster: ")
 	page := w.GitHub.ConfigURL(namespace+"-org") + "/app/actions/runs/"
-	q.says([]string{"job", page + "9001", "-n", namespace}, "Runners here have 1 job of this run.", "explain/"+runner+" of RunnerPool explain/linux")
+	q.says([]string{"job", page + "9001", "-n", namespace}, "1 job", "explain/"+runner+" of RunnerPool explain/linux")
 	q.says([]string{"job", page + "9002/job/2", "--labels", "linux", "-n", namespace},
-		"If it waits, it is for RunnerPool explain/linux: it is full: it has 1 job of at most 1. Its max is 1, declared 10, by the rule "+bound)
-	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux is Busy", "the end of its job", "run 9001")
+		"RunnerPool explain/linux", "10", bound)
+	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux", "Busy", "run 9001")
 	historyIsKept(t, q, namespace)
 
 	_, complaint, code := q.ask("pool/lunix", "-n", namespace)
@@ -150,14 +150,14 @@ func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })))
 	by := published.Add(30 * 24 * time.Hour).UTC()
-	text := fmt.Sprintf("GitHub may refuse runner 2.330.0 from %s on: update the image to 2.331.0", by.Format(time.DateOnly))
+	want := fmt.Sprintf(`RunnerVersionEnds version="2.330.0" day=%q latest="2.331.0"`, by.Format(time.DateOnly))
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if said := conditions.GetMessage(p, v1alpha1.RunnerVersionCondition); said != text || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
-			return fmt.Errorf("RunnerVersion says %q", said)
+		if causes, _ := recorder.Causes(p, v1alpha1.RunnerVersionCondition); causes != want || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
+			return fmt.Errorf("the causes of RunnerVersion are %s", causes)
 		}
 		return nil
 	})
-	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0: GitHub may refuse it from "+by.Format(time.RFC3339)+" (in ", "2.331.0 is the latest.")
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0", by.Format(time.RFC3339), "2.331.0")
 	measures(t, c, fmt.Sprintf(`corral_pool_runner_update_by_timestamp_seconds{namespace="version",pool="linux",version="2.330.0"} %v`, float64(by.Unix())))
 	w.cleanUp(t, namespace)
 }

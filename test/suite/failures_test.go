@@ -69,7 +69,7 @@ func TestACrashLoopLeavesItsTracesAndOneWordEndsIt(t *testing.T) {
 	if last.Cause != v1alpha1.CauseCrash || last.Node == "" || last.Exit == nil || last.Exit.Code != 1 || last.Exit.Message != "Connecting to GitHub An error occurred: the runner ends." {
 		t.Errorf("the last failure is %s", last.String())
 	}
-	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "Last failures", last.Runner+" on node "+last.Node+": Crash: Error (exit code 1)", "; it said last: Connecting to GitHub", "; next try ")
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, last.Runner, last.Node, "Crash: Error (exit code 1)", "Connecting to GitHub")
 	kept := w.keptPod(t, client.ObjectKeyFromObject(pool))
 	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "kubectl logs -n "+namespace+" "+kept.Name)
 

@@ -24,6 +24,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // definitions are two pools on the connection acme.
@@ -196,7 +197,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 			s := &v1alpha1.PoolSource{}
 			must(t, w.Client.Get(ctx, g.key, s))
 			ready := conditions.Get(s, meta.ReadyCondition)
-			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(ready.Message, "pools.cue:9:10: ") {
+			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(recorder.Facts(s, ready.Type), "pools.cue:9:10: ") {
 				return fmt.Errorf("attempted %s, ready %+v", s.Status.LastAttemptedRevision, ready)
 			}
 			if strings.HasSuffix(s.Status.LastAppliedRevision, commit) {

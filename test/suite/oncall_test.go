@@ -31,7 +31,7 @@ import (
 // Each situation is one that may page the engineer on call. What is wrong then, by object and code, is SITUATION of testdata/oncall.txtar.
 var situations = []struct {
 	name string
-	// cause is said by each command that is asked why; "" where nothing is wrong.
+	// cause is a code, a parameter or the text of another program in the JSON answer of each command that explains the trouble; "" for no trouble.
 	cause string
 	// warnings are how many events the trouble is worth.
 	warnings int
@@ -41,19 +41,19 @@ var situations = []struct {
 	{"good-commit", "", 0, aGoodCommit},
 	{"broken-commit", "pools.cue:8:2: pools.linux.spec.runnerLables: field not allowed", 1, aBrokenCommit},
 	{"pruning-commit", "", 1, aPruningCommit},
-	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
-	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
-	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
-	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
+	{"wrong-token", v1alpha1.CredentialsRefusedReason, 1, aWrongToken},
+	{"missing-group", "RunnerGroupMissing", 1, aMissingGroup},
+	{"github-500", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers500},
+	{"github-429", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers429},
 	{"failing-pods", "Error (exit code 1)", 1, failingPods},
-	{"full-pool", "full", 0, aFullPool},
-	{"suspended", "suspend", 0, aSuspendedPool},
+	{"full-pool", v1alpha1.MaxReachedReason, 0, aFullPool},
+	{"suspended", v1alpha1.SuspendedReason, 0, aSuspendedPool},
 	{"denied", "container runner is privileged", 1, aDeniedPool},
 	{"ceiling", "corral.scaling.limit (limits.rego:3)", 0, aCeiling},
 	{"stuck-runner", "Unschedulable", 0, aStuckRunner},
-	{"stolen-session", "held by somebody else", 1, aStolenSession},
-	{"deletion-while-busy", "deleted", 0, aDeletionWhileBusy},
-	{"secret-gone", "Secret acme isn't there", 1, aSecretThatIsGone},
+	{"stolen-session", "ScaleSetHeld", 1, aStolenSession},
+	{"deletion-while-busy", "linux", 0, aDeletionWhileBusy},
+	{"secret-gone", v1alpha1.CredentialsMissingReason, 1, aSecretThatIsGone},
 	{"restart-in-a-burst", "", 0, aRestartInABurst},
 }
 
@@ -181,7 +181,7 @@ func (s *situation) says(o kube.Object, reason string) func(context.Context) err
 	}
 }
 
-// away is a check that a pool and its connection say that GitHub can't be used.
+// away is a check that a pool and its connection say that GitHub is unavailable.
 func (s *situation) away(p *v1alpha1.RunnerPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return errors.Join(s.says(p, v1alpha1.GitHubUnavailableReason)(ctx), s.says(s.connection(), v1alpha1.GitHubUnavailableReason)(ctx))

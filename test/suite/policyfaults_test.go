@@ -17,6 +17,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // What goes wrong with a policy that had decided, and what the pool's condition says then.
@@ -24,22 +25,22 @@ var policyFaults = []struct{ name, module, says string }{
 	{
 		name:   "loops",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90} if {\n\tsome i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1\n}\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+		says:   "RunnerPolicy/NAMESPACE/limits\nTimedOut",
 	},
 	{
 		name:   "fills the memory",
 		module: hungryModule(0),
-		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+		says:   "RunnerPolicy/NAMESPACE/limits\nTimedOut",
 	},
 	{
 		name:   "ends with an error",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90, \"reason\": r} if r := sprintf(\"%d\", [to_number(input.pool.name)])\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: EvaluationError",
+		says:   "RunnerPolicy/NAMESPACE/limits\nEvaluationError",
 	},
 	{
 		name:   "answers what is none",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": \"many\"}\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: InvalidAnswer",
+		says:   "RunnerPolicy/NAMESPACE/limits\nInvalidAnswer",
 	},
 	{
 		name:   "could be undefined",
@@ -112,7 +113,7 @@ func (w *story) vanishes(t *testing.T, namespace string) {
 	must(t, shared.Client.Create(t.Context(), p))
 	waitLimits(t, key(namespace, "linux"), 5)
 	must(t, shared.Client.Delete(t.Context(), config))
-	w.waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules can't be read", 5)
+	w.waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules", 5)
 	config.ResourceVersion = ""
 	must(t, shared.Client.Create(t.Context(), config))
 	waitDecided(t, key(namespace, "linux"))
@@ -120,13 +121,13 @@ func (w *story) vanishes(t *testing.T, namespace string) {
 	waitLimits(t, key(namespace, "linux"), 8)
 }
 
-// waitHeld waits until a pool says that policies can't be asked, and why, and holds its limit. Runners are counted on GitHub, where
-// one whose job is done is gone at once: its Runner may say so seconds later.
+// waitHeld waits until a pool reports that a policy fails, with a fact about the failure, and keeps its limit. It counts runners on GitHub, which
+// removes a runner as soon as its job is done. The Runner may report that seconds later.
 func (w *story) waitHeld(t *testing.T, key client.ObjectKey, says string, maximum int32) {
 	t.Helper()
 	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
 		ready, c := conditions.Get(p, v1alpha1.ReadyCondition), conditions.Get(p, v1alpha1.PolicyCondition)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.PolicyFailedReason || !strings.Contains(c.Message, says) || ready.Reason != v1alpha1.PolicyFailedReason {
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.PolicyFailedReason || !strings.Contains(recorder.Facts(p, v1alpha1.PolicyCondition), says) || ready.Reason != v1alpha1.PolicyFailedReason {
 			return fmt.Errorf("want %q, conditions are %+v", says, p.Status.Conditions)
 		}
 		return nil
@@ -255,7 +256,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	goOn := func() {
 		t.Helper()
 		for _, name := range []string{"bomb", "cpu", "memory", "number"} {
-			w.waitHeld(t, key(namespace, "linux"), "RunnerPolicy/"+namespace+"/"+name+": ", 8)
+			w.waitHeld(t, key(namespace, "linux"), "RunnerPolicy/"+namespace+"/"+name+"\n", 8)
 		}
 		for _, name := range []string{namespace, beside} {
 			harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, name+"-org", "linux", 5, 100*time.Millisecond))

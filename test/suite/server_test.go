@@ -28,6 +28,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // A GitHub Enterprise Server offers jobs, which have to be acquired; the App's
@@ -60,19 +61,19 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	must(t, w.Client.Create(ctx, newPool("ghes", "linux", "ghes")))
 	w.controller(t, "--credentials-dir="+mounts)
 
-	ready := func(check func(status, reason, message string) bool) {
+	ready := func(check func(status, reason, facts string) bool) {
 		t.Helper()
 		eventually(t, func(ctx context.Context) error {
 			must(t, w.Client.Get(ctx, key("ghes", "ghes"), connection))
 			c := conditions.Get(connection, v1alpha1.ReadyCondition)
-			if c == nil || !check(string(c.Status), c.Reason, c.Message) {
+			if c == nil || !check(string(c.Status), c.Reason, recorder.Facts(connection, c.Type)) {
 				return fmt.Errorf("ready is %+v", c)
 			}
 			return nil
 		})
 	}
-	ready(func(_, reason, message string) bool {
-		return reason == v1alpha1.PermissionMissingReason && strings.Contains(message, "organization_self_hosted_runners")
+	ready(func(_, reason, facts string) bool {
+		return reason == v1alpha1.PermissionMissingReason && strings.Contains(facts, "organization_self_hosted_runners")
 	})
 	server.AddApp(githubsim.App{
 		ID: 7, InstallationID: 70, Account: "acme", PublicKey: &private.PublicKey,

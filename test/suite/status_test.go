@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +25,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // onDuty is corral status in the hands of somebody who is called at night.
@@ -137,8 +137,8 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	w.annotate(t, connection, "reconcile.fluxcd.io/requestedAt", "now") // it is looked at once a minute
 	on.sees(1, "error CredentialsMissing: GitHubConnection/status/acme")
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if message := conditions.GetMessage(p, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "a restart of the controller would stop it") {
-			return fmt.Errorf("it goes on with a former token, and says %q", message)
+		if causes, _ := recorder.Causes(p, v1alpha1.ReadyCondition); !strings.HasSuffix(causes, `UsesFormerCredentials connection="acme"`) {
+			return fmt.Errorf("it continues with a previous token, and has %s", causes)
 		}
 		return nil
 	})

@@ -31,6 +31,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // tenant is a namespace whose team may push to one repository.
@@ -96,21 +97,27 @@ func (p *tenant) push(base, more string) string {
 	return p.pushAndRequest("Try something")
 }
 
-// refused waits until a commit isn't applied, for reasons that the message names.
-func (p *tenant) refused(commit string, texts ...string) {
+// refused waits until a commit isn't applied, for causes with these facts.
+func (p *tenant) refused(commit string, facts ...string) {
 	p.T.Helper()
 	waitSource(p.T, p.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
 		if ready == nil || ready.Status != metav1.ConditionFalse || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) {
 			return fmt.Errorf("commit %s: attempted %s, Ready %+v", commit, s.Status.LastAttemptedRevision, ready)
 		}
-		for _, word := range texts {
-			if !strings.Contains(ready.Reason+": "+ready.Message, word) {
-				return fmt.Errorf("%q isn't in %s: %s", word, ready.Reason, ready.Message)
-			}
-		}
-		return nil
+		return hasFacts(s, facts)
 	})
+}
+
+// hasFacts returns an error unless the condition Ready of an object has these facts: a reason, a code, a parameter or the text of another program.
+func hasFacts(obj kube.Object, facts []string) error {
+	got := conditions.GetReason(obj, meta.ReadyCondition) + "\n" + recorder.Facts(obj, meta.ReadyCondition)
+	for _, fact := range facts {
+		if !strings.Contains(got, fact) {
+			return fmt.Errorf("%s: %q isn't in %s", obj.GetName(), fact, got)
+		}
+	}
+	return nil
 }
 
 func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSource) error) {
@@ -124,8 +131,8 @@ func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSou
 	})
 }
 
-// unready waits until one of ours isn't ready for a reason, and returns what is said.
-func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, texts ...string) string {
+// unready waits until an object of Corral isn't ready for a reason, with these facts, and returns the message.
+func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, facts ...string) string {
 	t.Helper()
 	var message string
 	eventually(t, func(ctx context.Context) error {
@@ -136,13 +143,8 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != reason {
 			return fmt.Errorf("%s: Ready is %+v, want %s", key, ready, reason)
 		}
-		for _, word := range texts {
-			if !strings.Contains(ready.Message, word) {
-				return fmt.Errorf("%s: %q isn't in %q", key, word, ready.Message)
-			}
-		}
 		message = ready.Message
-		return nil
+		return hasFacts(obj, facts)
 	})
 	return message
 }
@@ -259,7 +261,7 @@ func pushAnothersObject(t *testing.T, p *platform, a *tenant) {
 	other.Write("pools.cue", strings.ReplaceAll(p.pools("", ""), "base", "shared"))
 	other.applied(other.pushAndRequest("One pool"))
 	commit := a.push(anotherPool("shared", `name: "mine"`, ""), "")
-	a.refused(commit, "PoolSource \"others\" holds it")
+	a.refused(commit, "ObjectHeld", `PoolSource "others"`)
 	held := &v1alpha1.RunnerPool{}
 	must(t, p.Client.Get(t.Context(), key(a.namespace, "shared"), held))
 	if held.Spec.ConnectionRef.Name != "main" || held.Labels[v1alpha1.SourceLabel] != "others" {
@@ -318,10 +320,10 @@ deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image ==
 		return nil
 	})
 	a.applied(a.push("", twin(`annotations: n: "1790303"`, "runner:2")))
-	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "revision "+first+" goes on", "not this image")
+	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "PreviousRevision\n"+first, "not this image")
 	absent(t, &appsv1.ControllerRevision{}, key(a.namespace, first+"-1"))
 	commit := a.push("", twin(`annotations: "corral.dev/job": "{}"`, "runner:1"))
-	a.refused(commit, "keys of corral.dev are the controller's own")
+	a.refused(commit, "corral.dev/job")
 	a.applied(a.push("", ""))
 }
 
@@ -364,10 +366,10 @@ func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 		return nil
 	})
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mount: name: "app"`)))
-	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection acme")
-	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "mounted folder tenants-server/app")
+	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "CredentialsOfAnother\nacme")
+	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "FolderUnreadable\ntenants-server/app")
 	commit := own.push("", declareConnection("acme", p.GitHub.ConfigURL(p.estate+"-org"), `secretRef: name: "acme"`))
-	own.refused(commit, "GitHubConnection acme", "no source holds it")
+	own.refused(commit, v1alpha1.ApplyFailedReason, "GitHubConnection acme")
 	if n := p.shown.Load(); n != 0 {
 		t.Errorf("credentials were shown %d times", n)
 	}
@@ -478,11 +480,10 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	own := w.newTenant(t, namespace)
 	waitSource(t, own.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
-		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason || !strings.Contains(ready.Message, "system:serviceaccount:"+namespace+":deployer") ||
-			!strings.Contains(ready.Message, `cannot patch resource "runnerpools"`) {
+		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason {
 			return fmt.Errorf("Ready is %+v", ready)
 		}
-		return nil
+		return hasFacts(s, []string{"system:serviceaccount:" + namespace + ":deployer", `cannot patch resource "runnerpools"`})
 	})
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "base"))
 
@@ -568,7 +569,7 @@ func TestATenantWithEditRights(t *testing.T) {
 				Name: "linux", RunnerGroup: "default", Labels: []string{"stolen"},
 			},
 		}))
-		unready(t, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}, v1alpha1.InvalidSpecReason, "another namespace")
+		unready(t, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}, v1alpha1.InvalidSpecReason, "PoolOfAnotherNamespace")
 		must(t, mallory.Delete(t.Context(), &v1alpha1.RunnerScaleSet{ObjectMeta: object("forged")}))
 		eventually(t, func(ctx context.Context) error {
 			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}); !apierrors.IsNotFound(err) {
@@ -581,7 +582,7 @@ func TestATenantWithEditRights(t *testing.T) {
 		must(t, mallory.Create(t.Context(), newPool(namespace, "taker", "main", func(p *v1alpha1.RunnerPool) {
 			p.Spec.ConnectionRef, p.Spec.ScaleSetName = connection, "linux"
 		})))
-		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "another namespace")
+		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "ScaleSetOfAnotherNamespace")
 	})
 	t.Run("a forged runner can't take another's registration", func(t *testing.T) {
 		own := newPool(namespace, "bait", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef = connection })
@@ -592,11 +593,11 @@ func TestATenantWithEditRights(t *testing.T) {
 		forged.Finalizers, forged.Spec.PoolRef.Name = []string{v1alpha1.RunnerFinalizer}, "bait"
 		forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(own, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
 		must(t, mallory.Create(t.Context(), forged))
-		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ProgressingReason, "doesn't hold the session of scale set")
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ProgressingReason, "PoolSessionMissing")
 		absent(t, &corev1.Secret{}, key(namespace, theirs.Name+"-jit"))
 		must(t, mallory.Status().Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"runnerID":%d}}`, theirs.Status.RunnerID))))
 		must(t, mallory.Delete(t.Context(), forged))
-		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, `nothing shows that RunnerPool "bait" registered it`)
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, "RegistrationUnproved\nbait")
 		if again := idleRunner(t, "tenants-victim"); again.UID != theirs.UID || !w.registered(theirs) {
 			t.Errorf("the victim's runner %s is %s by now", theirs.Name, again.Name)
 		}
@@ -660,7 +661,7 @@ func TestAControllerOfSomeNamespaces(t *testing.T) {
 		ends(t, ns)
 		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = w.estate })))
 	}
-	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "namespace "+w.estate+" is not among --watch-namespaces")
+	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "NamespaceNotWatched", w.estate)
 	p := &v1alpha1.RunnerPool{}
 	must(t, w.Client.Get(t.Context(), key("tenants-unwatched", "linux"), p))
 	if len(p.Status.Conditions) > 0 {

@@ -20,13 +20,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// poisons are objects that Go can't read, and what they say of themselves then.
+// poisons are objects that Go can't read, each with the field that its status names then.
 var poisons = []struct {
-	spec string
-	into kube.Object
-	says string
+	spec  string
+	into  kube.Object
+	field string
 }{
 	{"connectionRef: {name: acme}, template: {spec: {containers: [{name: runner}]}}, scale: {idleTimeout: banana, behavior: {scaleUp: {tolerance: '1e-2147483647'}}}", &v1alpha1.RunnerPool{}, "spec.scale.idleTimeout: "},
 	{"interval: 1h, git: {url: 'https://127.0.0.1/x'}, timeout: 99999999999h", &v1alpha1.PoolSource{}, "spec.timeout: "},
@@ -118,8 +119,8 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 					return err
 				}
 				stalled := conditions.Get(p.into, v1alpha1.StalledCondition)
-				if stalled == nil || !strings.Contains(stalled.Message, p.says) {
-					return fmt.Errorf("%T: Stalled is %+v, want %q", p.into, stalled, p.says)
+				if facts := recorder.Facts(p.into, v1alpha1.ReadyCondition); stalled == nil || !strings.Contains(facts, p.field) {
+					return fmt.Errorf("%T: Stalled is %+v, with %q, want %q", p.into, stalled, facts, p.field)
 				}
 				return nil
 			})
