@@ -61,9 +61,9 @@ func (f *PoolFacts) changes() []string {
 
 // jobsWanted says which jobs create runners.
 func (f *PoolFacts) jobsWanted() string {
-	which := "those that GitHub assigns,"
+	which := "jobs that GitHub assigns and"
 	if f.isREST() {
-		which = "those that its sources know of,"
+		which = "jobs that its demand sources report and"
 	}
 	return catalog.JobsWanted.Advice(which, strings.Join(f.labels(), ", "), strconv.Quote(f.Pool.Spec.GetRunnerGroup()))
 }

@@ -33,7 +33,7 @@ func checkControllers(v view) symptoms {
 			continue
 		}
 		namespace, name, _ := strings.Cut(l.Name, "/")
-		of, holder := object{kind: leaseKind, name: l.Name}, cmp.Or(l.Holder, "a holder that gave it up")
+		of, holder := object{kind: leaseKind, name: l.Name}, cmp.Or(l.Holder, "a controller that released it")
 		one := found(of, catalog.ControllerLost.With(namespace, name, holder), l.Name)
 		if v.isLeaderless() {
 			one = found(of, catalog.NoLeader.With(namespace, name, holder))

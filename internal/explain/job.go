@@ -130,7 +130,7 @@ func Job(f JobFacts) JobAnswer {
 		covers, certain := c.covers(f.URL)
 		switch {
 		case !ok:
-			a.Unknown = append(a.Unknown, fmt.Sprintf("where RunnerPool %s serves: its GitHubConnection %s can't be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
+			a.Unknown = append(a.Unknown, fmt.Sprintf("which account RunnerPool %s serves: its GitHubConnection %s cannot be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
 		case !covers:
 			a.Others++
 		default:
@@ -143,7 +143,7 @@ func Job(f JobFacts) JobAnswer {
 		a.Beyond = a.beyond()
 	}
 	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.receives() }) {
-		a.Unknown = append(a.Unknown, "which jobs of the run pools know of: ask with the address of the job, which ends in /job/JOB_ID")
+		a.Unknown = append(a.Unknown, "which jobs of the run the pools know: use the URL of the job, which ends in /job/JOB_ID")
 	}
 	return a
 }

@@ -163,10 +163,10 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		if len(f.Unknown) > 0 {
 			why = " (" + strings.Join(f.Unknown, "; ") + ")"
 		}
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
+		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
 	case !ok:
 		begin := f.History[len(f.History)-1]
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
+		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
@@ -232,7 +232,7 @@ func (f *PoolFacts) held() []Held {
 		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
 			since = &ready.Since
 		}
-		add("intake", since, fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy))
+		add("intake", since, fmt.Sprintf("spec.stopPolicy is %s, so Corral accepts no new jobs", f.Pool.Spec.StopPolicy))
 	}
 	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		add("intake", &c.Since, fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")))

@@ -99,7 +99,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Outdated = outdated(r, f.Pool)
 	}
 	if why := NeverStarts(r); why != nil {
-		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: it isn't started", nil
+		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: Corral does not start it", nil
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)

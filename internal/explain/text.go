@@ -105,15 +105,15 @@ func (p *Page) Changes(former *Page) []string {
 	}
 	for _, f := range p.gone(former) {
 		if p.isOver(&f) {
-			lines = append(lines, "OVER "+f.What+": "+f.named())
+			lines = append(lines, "RESOLVED "+f.What+": "+f.named())
 		}
 	}
 	switch unseen := p.unseen(); {
 	case unseen == former.unseen():
 	case unseen == "":
-		lines = append(lines, "LOOKED AT AGAIN "+former.unseen())
+		lines = append(lines, "CHECKED AGAIN "+former.unseen())
 	default:
-		lines = append(lines, "NOT LOOKED AT "+unseen)
+		lines = append(lines, "NOT CHECKED "+unseen)
 	}
 	for i, line := range lines { // messages are anybody's
 		lines[i] = strings.ReplaceAll(wording.Safe(line), wording.FurtherLine, " ")
