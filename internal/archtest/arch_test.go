@@ -103,9 +103,15 @@ func TestTheShippedBinaryHoldsNoSimulatedWorld(t *testing.T) {
 	})
 }
 
+// clientGates is the package of client-go that Kubernetes' validation of pods imports. It has no client.
+const clientGates = "k8s.io/client-go/features"
+
 func reachesNone(t *testing.T, pkg string, never []string) {
 	t.Helper()
 	for _, dep := range deps(t, pkg) {
+		if dep == clientGates {
+			continue
+		}
 		for _, prefix := range never {
 			if dep == prefix || strings.HasPrefix(dep, prefix+"/") {
 				t.Errorf("%s reaches %s", pkg, dep)
