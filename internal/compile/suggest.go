@@ -205,7 +205,7 @@ func (p *pkg) missing(findings []finding) []finding {
 	return append(out, one)
 }
 
-// minSimilar is the minimum length of a pool's name to be considered a misspelling of another's.
+// minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.
 const minSimilar = 4
 
 // fieldNames returns the names of v's fields, including optional ones, sorted.

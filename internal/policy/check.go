@@ -90,7 +90,7 @@ func checkModule(module *ast.Module, d *diagnostics) {
 	}
 }
 
-// noSet explains what is wrong with a rule that should add to a set.
+// noSet explains the error of a rule that should add to a set.
 func noSet(p *promise, rule *ast.Rule) string {
 	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
 	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example())

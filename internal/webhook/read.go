@@ -39,8 +39,8 @@ const (
 const signatureSize = sha256.Size
 
 // enter waits until a verified body may be decoded, and returns a function to call afterwards; nil if its turn does not
-// come in time. Small bodies do not wait. Namespaces take turns at large bodies, so that one tenant's bodies do not
-// delay another's.
+// come in time. Small bodies do not wait. Namespaces take turns at large bodies, so that no tenant delays the bodies of
+// other tenants.
 func (s *Server) enter(d *delivery) (leave func()) {
 	if d.ContentLength <= smallBody {
 		return func() {}

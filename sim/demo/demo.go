@@ -23,7 +23,7 @@ const (
 	buildLimit = 30 * time.Minute
 	// grace is how long the demo may take beyond the time over which jobs arrive.
 	grace = 3 * time.Minute
-	// lookLimit bounds the final check of what is left.
+	// lookLimit bounds the final check for leftovers.
 	lookLimit = 10 * time.Second
 	// drawInterval is the time between two updates of the screen, sampleInterval between two samples of the
 	// controller's resource use.
@@ -105,8 +105,8 @@ func pause(ctx context.Context, moment time.Time) error {
 	}
 }
 
-// beside runs do concurrently with the story. If do fails, the story fails.
-func (d *demo) beside(ctx context.Context, do func(context.Context) error) {
+// inBackground runs do concurrently with the story. If do fails, the story fails.
+func (d *demo) inBackground(ctx context.Context, do func(context.Context) error) {
 	d.background.Go(func() {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
 			d.fail(err)

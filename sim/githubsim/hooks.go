@@ -54,7 +54,7 @@ type DeliveryFault struct {
 	Swallow bool `json:"swallow,omitempty"`
 	// Duplicate sends it so many more times, under the same GUID.
 	Duplicate int `json:"duplicate,omitempty"`
-	// Behind lets so many later deliveries of the hook overtake it, or those of one second.
+	// Behind is how many later deliveries of the hook overtake it. If fewer follow within one second, it is sent then.
 	Behind int `json:"behind,omitempty"`
 	// Delay before it is sent, in real time.
 	Delay time.Duration `json:"-"`

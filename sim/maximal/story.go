@@ -298,7 +298,7 @@ func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Dura
 	return all, nil
 }
 
-// during runs the neighbor's jobs while what is running.
+// during runs the neighbor's jobs while the function what runs.
 func (s *Story) during(ctx context.Context, r *Result, what func(context.Context, *Result) error) ([]time.Duration, error) {
 	happening, stop := context.WithCancel(ctx)
 	defer stop()

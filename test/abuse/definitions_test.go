@@ -431,7 +431,7 @@ func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s.says(source, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ArtifactFailedReason,
 		Message: "fetching ssh://git@HOST/acme/pools.git: server not trusted: HOST shows the ssh-ed25519 key HAS, " +
-			"and line 2 of known_hosts has WANTED: the key was changed, or somebody stands between",
+			"and line 2 of known_hosts has WANTED: the key was changed, or the connection is intercepted",
 	}, server.Address, "HOST", ssh.FingerprintSHA256(server.Host.PublicKey()), "HAS", ssh.FingerprintSHA256(former.PublicKey()), "WANTED")
 	s.look("server not trusted", 1, "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))

@@ -49,7 +49,7 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 // errNothing is the error for an empty answer. errPartial is the error for an answer without a field that GitHub always
 // sends.
 var (
-	errNothing = errors.New("there is nothing in it")
+	errNothing = errors.New("the response is empty")
 	errPartial = errors.New("it lacks what GitHub always sends")
 )
 
