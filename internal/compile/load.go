@@ -31,7 +31,7 @@ type pkg struct {
 	written *written
 	// definitions is the schema package.
 	definitions cue.Value
-	// faulty holds the paths of values that contain an error.
+	// faulty holds the paths of values that hold something wrong.
 	faulty map[string]bool
 }
 

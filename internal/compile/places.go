@@ -184,7 +184,7 @@ func (w *written) labels() []string {
 	return slices.Compact(names)
 }
 
-// row returns the table row for an object's name if there is exactly one outside of the objects themselves.
+// row returns what the object of a name is made of, if there is one such place outside of the objects themselves.
 func (w *written) row(name string, isObject func(ast.Node) bool) (row, bool) {
 	found := slices.DeleteFunc(slices.Clone(w.rows[name]), func(r row) bool { return isObject(r.node) })
 	if len(found) != 1 {

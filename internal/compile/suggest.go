@@ -208,7 +208,7 @@ func (p *pkg) missing(findings []finding) []finding {
 // minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.
 const minSimilar = 4
 
-// fieldNames returns the names of v's fields, including optional ones, sorted.
+// fieldNames returns the names of v's fields, also the optional ones, sorted.
 func fieldNames(v cue.Value) []string {
 	fields, err := v.Fields(cue.Optional(true))
 	if err != nil {

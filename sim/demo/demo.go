@@ -23,7 +23,7 @@ const (
 	buildLimit = 30 * time.Minute
 	// grace is how long the demo may take beyond the time over which jobs arrive.
 	grace = 3 * time.Minute
-	// lookLimit bounds the final check for leftovers.
+	// lookLimit bounds the last look at what is left.
 	lookLimit = 10 * time.Second
 	// drawInterval is the time between two updates of the screen, sampleInterval between two samples of the
 	// controller's resource use.

@@ -46,7 +46,7 @@ const (
 	podStart = 500 * time.Millisecond
 	// interval is how often the repository is fetched.
 	interval = 2 * time.Second
-	// Bounds on the time until a commit takes effect, and until all pools are gone.
+	// Bounds of what is waited for: a commit to take effect, all pools to be gone.
 	effectLimit  = 60 * time.Second
 	removalLimit = 90 * time.Second
 )
@@ -362,8 +362,8 @@ func (d *demo) waitForJobs(ctx context.Context) error {
 	return d.measure(ctx)
 }
 
-// removePools removes the pools from the repository. Corral rejects that until a user allows it for exactly this
-// commit.
+// removePools takes the pools out of the repository. That is refused until a human allows
+// just this commit to do it.
 func (d *demo) removePools(ctx context.Context) error {
 	if _, err := d.repository.git(ctx, "rm", "--quiet", poolsFile); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 // sends.
 var (
 	errNothing = errors.New("the response is empty")
-	errPartial = errors.New("it lacks what GitHub always sends")
+	errPartial = errors.New("required fields are missing from the response")
 )
 
 // something returns a decoded answer, and an error if the answer is empty or incomplete. go-github accepts an empty
