@@ -141,7 +141,7 @@ func clean(name string) (string, error) {
 	return cleaned, nil
 }
 
-// boundedReader fails with ErrTooLarge after so many bytes, where io.LimitReader would return io.EOF.
+// boundedReader fails with ErrTooLarge after left bytes, where io.LimitReader would return io.EOF.
 type boundedReader struct {
 	from io.Reader
 	left int64

@@ -120,7 +120,7 @@ func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.Ad
 	return advertised, nil
 }
 
-// refusal returns what the server sent instead of its references.
+// refusal returns the message that the server sent instead of its references, as an error.
 func (s *sshSession) refusal(err error) error {
 	message := ""
 	line := &pktline.ErrorLine{}

@@ -60,7 +60,7 @@ type Runner struct {
 	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 if there is none yet.
 	ID int64
-	// Network determines what the pod gets of the connection's network.
+	// Network determines the proxy settings and certificates that the pod gets from the connection.
 	Network Network
 	// Self is the registration of a persistent runner; nil for a runner that runs one job.
 	Self *SelfRegistration

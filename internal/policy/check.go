@@ -69,7 +69,7 @@ func isSet(rule *ast.Rule) bool {
 	return rule.Head.RuleKind() == ast.MultiValue && len(rule.Head.Ref()) == 1 && !rule.Default && len(rule.Head.Args) == 0
 }
 
-// checkModule reports what the engine forbids and OPA allows.
+// checkModule reports constructs that the engine forbids although OPA allows them.
 func checkModule(module *ast.Module, d *diagnostics) {
 	parts := strings.Split(packageName(module), ".")
 	if why, ok := reserved[parts[0]]; ok && parts[0] != "corral" {

@@ -255,7 +255,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// ForgetEnded removes the jobs that ended first until so many are left.
+// ForgetEnded removes the jobs that ended first until at most left ended jobs remain.
 func (l *Ledger) ForgetEnded(left int) {
 	type ended struct {
 		id   int64
