@@ -34,16 +34,16 @@ elsewhere. What to do about each reason: [operations](../operations.md).
 // deciding are the packages whose texts are the reasons for numbers and states.
 var deciding = []string{"internal/poolstatus", "internal/rollout", "internal/scaling"}
 
-// said is a message with its place.
-type said struct{ reason, message, file string }
+// entry is a message with the file that it is in.
+type entry struct{ reason, message, file string }
 
 // messages are the messages in the code.
 type messages struct {
 	constants map[string]string // by FOLDER.NAME
 	reasons   []string          // rows of conditions and reasons
-	events    []said
-	decisions []said
-	errors    []said
+	events    []entry
+	decisions []entry
+	errors    []entry
 }
 
 // messagesPage lists the messages in the code of a repository.
@@ -106,7 +106,7 @@ func (m *messages) addMessages(file string, parsed *ast.File) {
 			m.addCall(file, n)
 		case *ast.BasicLit:
 			if text := m.text(file, n); decides && strings.Contains(text, " ") && says(text) {
-				m.decisions = append(m.decisions, said{"", text, file})
+				m.decisions = append(m.decisions, entry{"", text, file})
 			}
 		}
 		return true
@@ -115,14 +115,14 @@ func (m *messages) addMessages(file string, parsed *ast.File) {
 
 func (m *messages) addCall(file string, call *ast.CallExpr) {
 	name := callee(call)
-	add := func(to *[]said, reason string, message ast.Expr) {
+	add := func(to *[]entry, reason string, message ast.Expr) {
 		if text := m.text(file, message); says(text) {
-			*to = append(*to, said{reason, text, file})
+			*to = append(*to, entry{reason, text, file})
 		}
 	}
 	switch {
 	case strings.HasSuffix(name, ".Event") && len(call.Args) == 4:
-		m.events = append(m.events, said{m.text(file, call.Args[2]), m.text(file, call.Args[3]), file})
+		m.events = append(m.events, entry{m.text(file, call.Args[2]), m.text(file, call.Args[3]), file})
 	case (name == "fmt.Errorf" || name == "errors.New") && path.Dir(file) == "internal/cli":
 		add(&m.errors, "", call.Args[0])
 	}
@@ -144,7 +144,7 @@ func callee(call *ast.CallExpr) string {
 	return ""
 }
 
-// text returns the text of an expression as far as it is constant, with … for the rest.
+// text returns the constant parts of an expression, with … for the rest.
 func (m *messages) text(file string, e ast.Expr) string {
 	const rest = "…"
 	switch e := e.(type) {
@@ -190,8 +190,8 @@ func causes() string {
 }
 
 // section returns a table of messages, sorted by place.
-func section(title string, all []said) string {
-	slices.SortFunc(all, func(a, b said) int {
+func section(title string, all []entry) string {
+	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.reason, b.reason), cmp.Compare(a.message, b.message))
 	})
 	var b strings.Builder

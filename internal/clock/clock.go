@@ -26,7 +26,7 @@ const (
 var Offsets = meter.Gauges("corral_clock_offset_seconds",
 	"How far the API server's clock is ahead of this process's, or GitHub's, by connection, ahead of the API server's. Negative if it is behind.", "server", "connection")
 
-// Report is called after each answer with how far a server's clock is ahead of the one that it is compared with. crossed is true if the
+// Report is called after each response with how far a server's clock is ahead of the reference clock. crossed is true if the
 // difference now exceeds Limit, or no longer does. It must not block.
 type Report func(ahead time.Duration, crossed bool)
 

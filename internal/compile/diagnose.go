@@ -288,7 +288,7 @@ func conflictMessage(conflicts []finding) string {
 	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
 }
 
-// explain rewords a finding so that it says what to do. The package is nil before evaluation.
+// explain rewords a finding so that its message contains the solution. The package is nil before evaluation.
 func (c *compilation) explain(p *pkg, f finding) finding {
 	if p == nil {
 		return explainImport(f)

@@ -177,7 +177,7 @@ func (m *module) shownName(name string) string {
 }
 
 // checkPackageClauses reports files that CUE would ignore because they have no package clause, and folders with several
-// packages. A file whose package differs from that of the pools usually has a misspelt clause, and its pools would be
+// packages. A file with another package than the pools usually has a misspelt clause, and its pools would be
 // missing without an error. It also reports unresolved merge conflicts, because CUE accepts some of them as
 // definitions. It returns the folders with such errors; further errors there are only consequences.
 func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {

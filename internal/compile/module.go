@@ -145,7 +145,7 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	return modfile.Format(file)
 }
 
-// checkDeps checks the requirements of a module file, and removes modules of which there are copies.
+// checkDeps checks the requirements of a module file, and removes the requirements of vendored modules.
 func (r registry) checkDeps(file *modfile.File, data []byte, name string) error {
 	for _, dep := range slices.Sorted(maps.Keys(file.Deps)) {
 		at := file.Deps[dep]

@@ -167,7 +167,7 @@ func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, err
 	return checked.MarshalJSON()
 }
 
-// fits reports whether another object with so many bytes of JSON is within the limits.
+// fits reports whether another object with size bytes of JSON is within the limits.
 func (c *compilation) fits(size int) bool {
 	c.outputBytes += size
 	var message string

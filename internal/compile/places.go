@@ -358,7 +358,7 @@ func (p *pkg) ofObject(path []string) func(ast.Node) bool {
 	return func(node ast.Node) bool { return slices.Contains(nodes, node) }
 }
 
-// dynamic returns the number of labels in a path up to the first one that is known only after evaluation: a computed
+// dynamic returns the number of labels in a path up to the first label that is known only after evaluation: a computed
 // label, an element of a computed list, or a field of a referenced struct. It returns 0 if there is none.
 func (x *fieldIndex) dynamic(path []string) int {
 	for i, key := range path {

@@ -214,7 +214,7 @@ func (p *pkg) missing(findings []finding) []finding {
 	return append(out, one)
 }
 
-// minSimilar is the minimum length of a pool's name to be considered a misspelling of another's.
+// minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.
 const minSimilar = 4
 
 // valueAt returns the value at a path, which may begin with a hidden field or a definition of the package.

@@ -196,7 +196,7 @@ func (w *walk) readOthers() error {
 		if path.Ext(name) == ".cue" {
 			continue
 		}
-		// CUE reports an error for a link that is embedded by name, but not for one that matches a pattern.
+		// CUE reports an error for a link that is embedded by name, but not for a link that matches a pattern.
 		if info, err := fs.Lstat(w.fsys, name); err == nil && isLink(info) && !w.globs {
 			continue
 		}

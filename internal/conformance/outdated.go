@@ -147,13 +147,13 @@ type answer struct {
 }
 
 // call sends a request. Its errors are *github.Error.
-func (r *outdatedRunner) call(ctx context.Context, method, address, contentType, body string) (said answer, err error) {
+func (r *outdatedRunner) call(ctx context.Context, method, address, contentType, body string) (result answer, err error) {
 	const doing = "calling GitHub as a runner"
 	ctx, cancel := context.WithTimeout(ctx, maxHeld)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
-		return said, github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if contentType != "" {
@@ -164,20 +164,20 @@ func (r *outdatedRunner) call(ctx context.Context, method, address, contentType,
 	}
 	resp, err := r.network.RoundTrip(req)
 	if err != nil {
-		return said, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return said, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
 	}
-	err = json.Unmarshal(text, &said)
+	err = json.Unmarshal(text, &result)
 	if resp.StatusCode/100 == 2 && (err == nil || len(text) == 0) {
-		return said, nil
+		return result, nil
 	}
 	message := string(text)
-	if said.ErrorKind != "" {
-		message = said.ErrorKind + ": " + said.ErrorMessage
+	if result.ErrorKind != "" {
+		message = result.ErrorKind + ": " + result.ErrorMessage
 	}
-	return said, github.NewError(github.KindOfStatus(resp.StatusCode), doing, resp.StatusCode, 0, message, err)
+	return result, github.NewError(github.KindOfStatus(resp.StatusCode), doing, resp.StatusCode, 0, message, err)
 }

@@ -113,7 +113,7 @@ func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 func (c *Client) location(text string) (*url.URL, error) {
 	location, err := url.Parse(text)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
-		return nil, fmt.Errorf("%w: the artifact's URL %.200q is no http URL", ErrUnusable, text)
+		return nil, fmt.Errorf("%w: the artifact's URL %.200q is not an http URL", ErrUnusable, text)
 	}
 	if c.Host != "" {
 		location.Host = c.Host

@@ -39,7 +39,7 @@ type unpacker struct {
 func unpack(ctx context.Context, compressed io.Reader, limits Limits) (fs.FS, error) {
 	inflated, err := gzip.NewReader(compressed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the artifact is no gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
+		return nil, fmt.Errorf("%w: the artifact is not a gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
 	}
 	bounded := &boundedReader{from: inflated, left: limits.UnpackedBytes, all: limits.UnpackedBytes}
 	u := &unpacker{limits: limits, files: memfs.FS{}}
@@ -141,7 +141,7 @@ func clean(name string) (string, error) {
 	return cleaned, nil
 }
 
-// boundedReader fails with ErrTooLarge after so many bytes, where io.LimitReader would return io.EOF.
+// boundedReader fails with ErrTooLarge after left bytes, where io.LimitReader would return io.EOF.
 type boundedReader struct {
 	from io.Reader
 	left int64

@@ -52,7 +52,7 @@ func (o ownHosts) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // isOwnHost reports whether a URL's host is the connection's host or a subdomain of it or, for GitHub's own hosts, a
-// host of the Actions service. The scheme and the port must be those of the connection's URL, or HTTPS on port 443.
+// host of the Actions service. The scheme and the port must be the same as in the connection's URL, or HTTPS on port 443.
 func isOwnHost(own, u *url.URL) bool {
 	home, host := strings.TrimPrefix(strings.ToLower(own.Hostname()), "www."), strings.ToLower(u.Hostname())
 	isCloud := home == "github.com" || strings.HasSuffix(home, ".ghe.com")

@@ -45,8 +45,8 @@ func tenant(key string) string {
 // Keep returns a Hold for cached answers. lose is called when the memory is needed for others.
 func (o Options) Keep(lose func()) *share.Hold { return o.memory.kept.Hold(o.tenant, lose) }
 
-// Retain returns a Hold of so many bytes for a decoded answer that waits to be processed. It returns false if too many
-// bytes wait already, for its namespace or in total: half of the memory stays free for answers that are being read.
+// Retain reserves memory for a decoded response that waits to be processed. It returns false if too many bytes are
+// already reserved, for its namespace or in total: half of the memory stays free for responses that are being read.
 func (o Options) Retain(bytes int64) (h *share.Hold, ok bool) {
 	h = o.memory.answers.Hold(o.tenant, func() {})
 	if h.Add(bytes) && h.Keep(AnswerMemory/8, AnswerMemory/2) {

@@ -61,7 +61,7 @@ func Certificates(data []byte) ([]byte, error) {
 	decoded := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("there is a %.40q: only certificates may be here", block.Type)
+			return nil, fmt.Errorf("found a PEM block %.40q: only certificates are allowed", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return nil, fmt.Errorf("reading a certificate: %w", err)

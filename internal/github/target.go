@@ -80,7 +80,7 @@ func ParseURL(raw string) (Target, error) {
 func parsePath(parts []string) (Target, error) {
 	for _, part := range parts {
 		if !IsName(part) {
-			return Target{}, fmt.Errorf("the URL's path has %q, which is no name on GitHub", part)
+			return Target{}, fmt.Errorf("the URL's path has %q, which is not a valid name on GitHub", part)
 		}
 	}
 	switch {

@@ -322,17 +322,17 @@ func explain(ctx context.Context, err error) error {
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		return fmt.Errorf("%w: check the URL; a server may also answer so when the credentials give no access", ErrNotFound)
 	case errors.Is(err, transport.ErrAuthenticationRequired):
-		return fmt.Errorf("%w: the server wants (other) credentials; a server may also answer so when the repository is not there", ErrAuthRefused)
+		return fmt.Errorf("%w: the server requires (other) credentials; a server may also answer so when the repository does not exist", ErrAuthRefused)
 	case errors.Is(err, transport.ErrAuthorizationFailed):
 		return fmt.Errorf("%w: the credentials are known but may not read this repository", ErrAuthRefused)
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: the repository is empty; push a first commit", ErrRefNotFound)
 	}
-	said := neterr.Describe(err)
+	text := neterr.Describe(err)
 	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-		said += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
+		text += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
 	}
-	return fmt.Errorf("talking to the Git server: %s", said)
+	return fmt.Errorf("talking to the Git server: %s", text)
 }
 
 func isExplained(err error) bool {

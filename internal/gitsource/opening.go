@@ -104,14 +104,14 @@ func repositoryOf(folder string) (*git.Repository, string, error) {
 	repository, err := git.Open(reading{filesystem.NewStorage(files, recent), others}, osfs.New(top))
 	switch {
 	case errors.Is(err, git.ErrUnknownExtension) && strings.Contains(err.Error(), "objectformat"):
-		return nil, "", fmt.Errorf("%w: the repository of %s names objects by SHA-256, which isn't read: compare two folders", ErrUnusable, folder)
+		return nil, "", fmt.Errorf("%w: the repository of %s uses SHA-256 object names, which are not supported: compare two folders", ErrUnusable, folder)
 	case err != nil:
 		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
 	}
 	return repository, top, nil
 }
 
-// topOf returns the closest folder at or above the given one that has a repository.
+// topOf returns the closest folder, at or above the given folder, with a repository.
 func topOf(folder string) (string, error) {
 	top, err := filepath.Abs(folder)
 	if err != nil {
@@ -147,7 +147,7 @@ func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 		line, err := os.ReadFile(own)
 		named, ok := strings.CutPrefix(string(line), "gitdir: ")
 		if err != nil || !ok {
-			return nil, "", errors.Join(errors.New("the file .git names no folder"), err)
+			return nil, "", errors.Join(errors.New("the file .git refers to no folder"), err)
 		}
 		if top, err = filepath.EvalSymlinks(top); err != nil {
 			return nil, "", err

@@ -97,7 +97,7 @@ func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 			runGit(t, dir, "clone", "-q", "--sparse", "src", "clone")
 		}, sparse: "more/b.cue"},
 		"a bare repository": {make: func(dir string) { runGit(t, dir, "clone", "-q", "--bare", "src", "clone") }, says: ": clone it, and compare there"},
-		"SHA-256":           {make: func(dir string) { twoCommits(t, filepath.Join(dir, "clone"), "--object-format=sha256") }, says: "names objects by SHA-256, which isn't read: compare two folders"},
+		"SHA-256":           {make: func(dir string) { twoCommits(t, filepath.Join(dir, "clone"), "--object-format=sha256") }, says: "uses SHA-256 object names, which are not supported: compare two folders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -155,7 +155,7 @@ func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 			}
 		}
 	}
-	return plumbing.ZeroHash, fmt.Errorf("%w: no branch or tag stands at %s, and the server hands out no other commits; name a branch or a tag",
+	return plumbing.ZeroHash, fmt.Errorf("%w: no branch or tag points to %s, and the server serves no other commits; name a branch or a tag",
 		ErrRefNotFound, commit)
 }
 
@@ -257,8 +257,8 @@ func (m *meter) explain(err error) error {
 	if limit := m.exceeded.Load(); limit > 0 {
 		return sentTooMuch(limit)
 	}
-	if said := m.broken.Load(); said != nil {
-		return *said
+	if broken := m.broken.Load(); broken != nil {
+		return *broken
 	}
 	return err
 }

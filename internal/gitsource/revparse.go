@@ -35,7 +35,7 @@ const mostSteps = 100_000
 func commitNamed(repository *git.Repository, revision string) (*object.Commit, error) {
 	parts := revisionForm.FindStringSubmatch(revision)
 	if parts == nil || strings.HasPrefix(revision, "-") || strings.Contains(revision, "@{") || strings.Contains(revision, "..") {
-		return nil, fmt.Errorf("%w: %q is no revision that is understood: give a branch, a tag, a hash, or HEAD~1; git rev-parse finds the hash of others", ErrRefNotFound, revision)
+		return nil, fmt.Errorf("%w: %q is not a supported revision: give a branch, a tag, a hash, or HEAD~1; git rev-parse finds the hash of others", ErrRefNotFound, revision)
 	}
 	commit, err := commitBy(repository, parts[1])
 	for _, step := range revisionStep.FindAllString(parts[2], -1) {
@@ -111,7 +111,7 @@ func abbreviated(repository *git.Repository, prefix string) (*object.Commit, err
 	case 1:
 		return peelCommit(repository, found[0])
 	}
-	return nil, fmt.Errorf("%d hashes begin so, as %s and %s: give more of it", len(found), found[0], found[1])
+	return nil, fmt.Errorf("%d objects match, such as %s and %s: give more digits", len(found), found[0], found[1])
 }
 
 // peelCommit returns the commit with a hash, or the commit that a tag stands for.
@@ -126,7 +126,7 @@ func peelCommit(repository *git.Repository, hash plumbing.Hash) (*object.Commit,
 		}
 		hash = tag.Target
 	}
-	return nil, fmt.Errorf("tag %s is of tags of tags", hash)
+	return nil, fmt.Errorf("tag %s points to too many nested tags", hash)
 }
 
 // maxTagDepth is the maximum length of a chain of tags.

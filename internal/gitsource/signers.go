@@ -77,10 +77,10 @@ func (s *Signers) readSSH(data []byte) error {
 		}
 		key, _, options, _, err := ssh.ParseAuthorizedKey(line)
 		if err != nil {
-			return fmt.Errorf("line %d is no SSH public key", number)
+			return fmt.Errorf("line %d is not an SSH public key", number)
 		}
 		if len(options) > 0 {
-			return fmt.Errorf("line %d has options (%.60s), which are not understood here; leave the key alone on its line", number, strings.Join(options, ","))
+			return fmt.Errorf("line %d has options (%.60s), which are not supported; keep only the key on its line", number, strings.Join(options, ","))
 		}
 		s.ssh[ssh.FingerprintSHA256(key)] = key
 	}
@@ -97,7 +97,7 @@ func (s *Signers) readPGP(data []byte) error {
 		}
 		block, rest, found := bytes.Cut(data, []byte(end))
 		if !found {
-			return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+			return errors.New("is not an armored OpenPGP public key (gpg --armor --export writes one)")
 		}
 		if err := s.readPGPBlock(append(block, end...)); err != nil {
 			return err
@@ -109,11 +109,11 @@ func (s *Signers) readPGP(data []byte) error {
 func (s *Signers) readPGPBlock(data []byte) error {
 	block, err := armor.Decode(bytes.NewReader(data))
 	if err != nil || block.Type != openpgp.PublicKeyType {
-		return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+		return errors.New("is not an armored OpenPGP public key (gpg --armor --export writes one)")
 	}
 	body, err := io.ReadAll(block.Body)
 	if err != nil {
-		return fmt.Errorf("is no armored OpenPGP public key: %w", err)
+		return fmt.Errorf("is not an armored OpenPGP public key: %w", err)
 	}
 	if err := checkKeySizes(body); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *Signers) checkSSH(payload, armored []byte) error {
 		return unknownSigner(fmt.Sprintf("is signed by %s, which is not among the %s", name, s))
 	}
 	if err := sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, "git"); err != nil {
-		return fmt.Errorf("claims to be signed by %s, but the signature is not of it: %w", name, err)
+		return fmt.Errorf("claims to be signed by %s, but another key made the signature: %w", name, err)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	case errors.Is(err, pgperrors.ErrKeyRevoked):
 		return fmt.Errorf("is signed by %s, which was revoked", name)
 	}
-	return fmt.Errorf("claims to be signed by %s, but the signature does not hold: %w", name, err)
+	return fmt.Errorf("claims to be signed by %s, but the signature is not valid: %w", name, err)
 }
 
 // issuer returns the key that an OpenPGP signature claims to be made with.

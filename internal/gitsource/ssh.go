@@ -120,26 +120,26 @@ func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.Ad
 	return advertised, nil
 }
 
-// refusal returns what the server sent instead of its references.
+// refusal returns the message that the server sent instead of its references, as an error.
 func (s *sshSession) refusal(err error) error {
-	said := ""
+	message := ""
 	line := &pktline.ErrorLine{}
 	if errors.As(err, &line) {
-		said = line.Text
+		message = line.Text
 	} else if errors.Is(err, packp.ErrEmptyInput) {
 		_ = s.session.Wait() // until all output has arrived
-		said = s.stderr.String()
+		message = s.stderr.String()
 	}
-	said = strings.TrimSpace(said)
-	if said == "" {
+	message = strings.TrimSpace(message)
+	if message == "" {
 		return err
 	}
 	for _, known := range []string{"not found", "does not exist", "not appear to be a git repository", "could not be found", "no such"} {
-		if strings.Contains(strings.ToLower(said), known) {
-			return fmt.Errorf("%w: check the URL; a server may also answer so when the key gives no access; it says %.300q", ErrNotFound, said)
+		if strings.Contains(strings.ToLower(message), known) {
+			return fmt.Errorf("%w: check the URL; a server may also answer so when the key gives no access; it says %.300q", ErrNotFound, message)
 		}
 	}
-	return fmt.Errorf("the server says %.300q", said)
+	return fmt.Errorf("the server says %.300q", message)
 }
 
 // UploadPack requests objects without their history. It announces no objects of our own.
@@ -149,13 +149,13 @@ func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRe
 	s.conn.left.Store(s.conn.limit)
 	buffer := &bytes.Buffer{}
 	if err := request.UploadRequest.Encode(buffer); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	if err := pktline.NewEncoder(buffer).EncodeString("done\n"); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	if _, err := buffer.WriteTo(s.stdin); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	response := packp.NewUploadPackResponse(request)
 	if err := response.Decode(io.NopCloser(s.output(ctx))); err != nil {

@@ -28,7 +28,7 @@ const (
 	maxDepth = 64
 	// maxName is the maximum length of a file's or folder's name in bytes, as in file systems.
 	maxName = 255
-	// maxHeaders is the maximum size of a commit's headers in bytes, including its signature and that of a merged tag.
+	// maxHeaders is the maximum size of a commit's headers in bytes, including its signature and a merged tag's signature.
 	maxHeaders = 64 << 10
 )
 

@@ -35,7 +35,7 @@ func (v *Verification) Digest() string {
 // checkRef refuses a verification that could never succeed.
 func (v *Verification) checkRef(ref Ref) error {
 	if v != nil && v.Tag && ref.Tag == "" && ref.SemVer == "" {
-		return fmt.Errorf("%w: a signed tag is wanted (verify.mode), but ref names no tag; set ref.tag or ref.semver, or mode HEAD", ErrNotAllowed)
+		return fmt.Errorf("%w: a signed tag is required (verify.mode), but ref names no tag; set ref.tag or ref.semver, or mode HEAD", ErrNotAllowed)
 	}
 	return nil
 }
@@ -102,16 +102,16 @@ func (v *Verification) checkSignature(what, signature string, of signed) error {
 	}
 	encoded := &plumbing.MemoryObject{}
 	if err := of.EncodeWithoutSignature(encoded); err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	content, err := encoded.Reader()
 	if err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	defer func() { _ = content.Close() }()
 	payload, err := io.ReadAll(content)
 	if err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	if err := v.Signers.check(payload, []byte(signature)); err != nil {
 		return fmt.Errorf("%w: %s %w", ErrUnsigned, what, err)

@@ -283,10 +283,10 @@ func TestSignersThatCannotBeRead(t *testing.T) {
 	}{
 		"none":                   {nil, "no public key under a name that ends in .asc (OpenPGP) or .pub (SSH)"},
 		"under another name":     {map[string][]byte{"alice": s.pub("alice")}, "no public key"},
-		"a private key":          {map[string][]byte{"alice.pub": []byte("-----BEGIN OPENSSH PRIVATE KEY-----")}, "alice.pub: line 1 is no SSH public key"},
+		"a private key":          {map[string][]byte{"alice.pub": []byte("-----BEGIN OPENSSH PRIVATE KEY-----")}, "alice.pub: line 1 is not an SSH public key"},
 		"with options":           {map[string][]byte{"a.pub": []byte("# ours\n\ncert-authority " + string(s.pub("alice")))}, "a.pub: line 3 has options (cert-authority)"},
-		"not armored":            {map[string][]byte{"a.asc": []byte("none")}, "a.asc: is no armored OpenPGP public key"},
-		"one of two":             {map[string][]byte{"a.asc": append(s.asc("alice"), "more"...)}, "a.asc: is no armored OpenPGP public key"},
+		"not armored":            {map[string][]byte{"a.asc": []byte("none")}, "a.asc: is not an armored OpenPGP public key"},
+		"one of two":             {map[string][]byte{"a.asc": append(s.asc("alice"), "more"...)}, "a.asc: is not an armored OpenPGP public key"},
 		"more bits than allowed": {map[string][]byte{"a.asc": large.Bytes()}, "has 16385 bits, more than 8192"},
 		"larger than allowed":    {map[string][]byte{"a.pub": bytes.Repeat([]byte("#\n"), maxSignersBytes)}, "more than 262144 bytes"},
 	} {

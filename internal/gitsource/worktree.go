@@ -19,8 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/index"
 )
 
-// LeftOut returns what a clone would not have of a folder in a work tree: the submodules below the folder, and those of
-// the given files that Git ignores and does not track. All names are relative to the folder, with slashes. A folder
+// LeftOut returns the parts of a folder in a work tree that a clone would not contain: the submodules below the folder,
+// and the given files that Git ignores and does not track. All names are relative to the folder, with slashes. A folder
 // outside of a work tree has none. The ignore rules come from the repository, not from the user's configuration. Errors
 // wrap ErrUnusable or ErrNotFound.
 func LeftOut(folder string, files []string) (submodules, ignored []string, err error) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobmatch decides which pool a job belongs to, where GitHub only reports what a job asks for. It uses scope,
+// Package jobmatch decides which pool a job belongs to if GitHub reports only the job's requirements. It uses scope,
 // runner group and labels, as GitHub itself does when it assigns jobs to runners. It is pure.
 package jobmatch
 

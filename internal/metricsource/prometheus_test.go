@@ -74,7 +74,7 @@ func TestQuery(t *testing.T) {
 		"too much":             {answer: vector(`[`+at+`,"1"]`) + strings.Repeat(" ", 300<<10), err: `asking Prometheus "main": the answer has more than 256 kB: the query must give one number`, silent: true},
 		"a bad query":          {status: 400, answer: `{"status":"error","errorType":"bad_data","error":"parse error\n\u001b[31m: x` + strings.Repeat("!", 300) + `"}`, err: `asking Prometheus "main": it answered 400: parse error  [31m: x` + strings.Repeat("!", 140) + "…"},
 		"an error as success":  {answer: `{"status":"error","error":"no"}`, err: `asking Prometheus "main": it answered 200: no`},
-		"a page of a proxy":    {answer: "<html>", err: `asking Prometheus "main": the answer isn't one of Prometheus`},
+		"a page of a proxy":    {answer: "<html>", err: `asking Prometheus "main": the response is not from Prometheus`},
 		"refused":              {status: 403, answer: "<html>", err: `asking Prometheus "main": it answered 403`},
 		"down":                 {status: 503, answer: "", err: `asking Prometheus "main": it answered 503`},
 		"success with a fault": {status: 500, answer: vector(`[` + at + `,"1"]`), err: `asking Prometheus "main": it answered 500`},

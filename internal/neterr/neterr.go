@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package neterr describes network errors in texts that do not change between attempts, because a status with the text
-// is written when it changes. It is a separate package because five adapters need it, none of which may import another.
+// is written when it changes. It is a separate package because five adapters need it, and they may not import each other.
 package neterr
 
 import (

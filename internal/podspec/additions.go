@@ -96,7 +96,7 @@ func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 			continue
 		}
 		if s.WorkFolder != "" && s.WorkFolder != e.Value {
-			return "", fmt.Errorf("spec.workFolder: the template sets %s itself, so this wouldn't hold; remove one of the two", workFolderEnv)
+			return "", fmt.Errorf("spec.workFolder: the template sets %s itself, so this would have no effect; remove one of the two", workFolderEnv)
 		}
 		folder = e.Value
 	}
@@ -104,7 +104,7 @@ func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 	case driveOnly.MatchString(folder):
 		return "", fmt.Errorf("spec.workFolder: must have a slash after the drive; found %s", folder)
 	case isTaken(workPath(strings.ReplaceAll(folder, `\`, "/"))):
-		return "", fmt.Errorf("spec.workFolder: %s is of the runner itself or of its system; choose another", folder)
+		return "", fmt.Errorf("spec.workFolder: %s belongs to the runner or its operating system; choose another", folder)
 	}
 	return folder, nil
 }
@@ -143,7 +143,7 @@ func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 		return nil
 	}
 	if isTaken(path.Clean(c.MountPath)) {
-		return fmt.Errorf("spec.cache.mountPath: %s is of the runner itself or of its system; choose another", c.MountPath)
+		return fmt.Errorf("spec.cache.mountPath: %s belongs to the runner or its operating system; choose another", c.MountPath)
 	}
 	mounts, _ := x.runner()["volumeMounts"].([]any)
 	for i, m := range mounts {

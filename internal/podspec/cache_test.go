@@ -134,7 +134,7 @@ func TestACacheInThePlaceOfTheRunnerIsRefused(t *testing.T) {
 		"/home/runner/.cache": false, "/home/runner/_work/_tool": false, "/usr/local/cache": false, "/bin/x": false, "/cache": false,
 	} {
 		pool := poolOf(t, "cache: {size: 1Gi, maxClaims: 1, mountPath: "+at+"}"+plainTemplate)
-		if _, err := podspec.Template(pool); refused != (err != nil && strings.HasPrefix(err.Error(), "spec.cache.mountPath: "+at+" is of the runner itself or of its system; choose another")) {
+		if _, err := podspec.Template(pool); refused != (err != nil && strings.HasPrefix(err.Error(), "spec.cache.mountPath: "+at+" belongs to the runner or its operating system; choose another")) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}

@@ -221,7 +221,7 @@ func (x *expansion) find(name string) string {
 func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount, err error) {
 	own := x.find(dockerContainer)
 	if own != "" && d != nil {
-		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so nothing of this would hold; remove one of the two", own, dockerContainer)
+		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so this would have no effect; remove one of the two", own, dockerContainer)
 	}
 	mounts := x.declaredRunner().VolumeMounts
 	for i, m := range mounts {
@@ -368,7 +368,7 @@ func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.Hook
 			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.containerMode.kubernetes.hookTemplate; choose another name, or remove one of the two", i, hookTemplateVolume)
 		}
 		if hasEnv(runner, hookTemplateEnv) {
-			return fmt.Errorf("spec.containerMode.kubernetes.hookTemplate: the template sets %s itself, so nothing of this would hold; remove one of the two", hookTemplateEnv)
+			return fmt.Errorf("spec.containerMode.kubernetes.hookTemplate: the template sets %s itself, so this would have no effect; remove one of the two", hookTemplateEnv)
 		}
 	}
 	if mode == v1alpha1.KubernetesNoVolumeMode {

@@ -33,9 +33,9 @@ func NameStem(pool string, uid types.UID) string {
 
 // NumberOf returns the number in a runner's name; 0 if the name does not have the prefix.
 func NumberOf(stem, name string) int64 {
-	digits, ours := strings.CutPrefix(name, stem)
+	digits, found := strings.CutPrefix(name, stem)
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if !ours || err != nil || n < 0 {
+	if !found || err != nil || n < 0 {
 		return 0
 	}
 	return n

@@ -60,7 +60,7 @@ type Runner struct {
 	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 if there is none yet.
 	ID int64
-	// Network determines what the pod gets of the connection's network.
+	// Network determines the proxy settings and certificates that the pod gets from the connection.
 	Network Network
 	// Self is the registration of a persistent runner; nil for a runner that runs one job.
 	Self *SelfRegistration
@@ -235,7 +235,7 @@ func checkRules(field string, list []corev1.Container) error {
 	for i, c := range list {
 		for _, rule := range c.RestartPolicyRules {
 			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers: the runner's has a life of its own", field, i)
+				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers: Corral manages the runner's container", field, i)
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func Trim(obj any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			Labels: ours(pod.Labels), Annotations: ours(pod.Annotations),
+			Labels: ownKeys(pod.Labels), Annotations: ownKeys(pod.Annotations),
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Containers: memoryLimits(pod.Spec.Containers), Resources: pod.Spec.Resources},
 		Status: corev1.PodStatus{
@@ -323,8 +323,8 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return trimmed
 }
 
-// ours keeps Corral's labels or annotations.
-func ours(all map[string]string) map[string]string {
+// ownKeys keeps Corral's labels or annotations.
+func ownKeys(all map[string]string) map[string]string {
 	kept := maps.Clone(all)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
 	return kept

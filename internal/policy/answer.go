@@ -22,8 +22,8 @@ import (
 // maxText is the maximum size of each text of an answer in bytes; longer texts are truncated.
 const maxText = 1024
 
-// said holds the elements of one policy's answer.
-type said[T any] struct {
+// elementsOf are the elements of one policy's answer.
+type elementsOf[T any] struct {
 	policy   *Policy
 	elements []T
 }
@@ -31,7 +31,7 @@ type said[T any] struct {
 // replies holds the answers of all policies to a question.
 type replies[T any] struct {
 	enforced []T
-	audited  []said[T]
+	audited  []elementsOf[T]
 	failures []Failure
 	audit    []Audit
 }
@@ -54,7 +54,7 @@ func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Pol
 			h.failures = append(h.failures, *failure)
 		}
 		if isAudited(p) {
-			h.audited = append(h.audited, said[T]{policy: p, elements: elements})
+			h.audited = append(h.audited, elementsOf[T]{policy: p, elements: elements})
 		} else {
 			h.enforced = append(h.enforced, elements...)
 		}

@@ -161,7 +161,7 @@ func partOf(members []Member, part int64) Part {
 	return Part{Part: clamp(part), Claimed: clamp(claimed), Below: clamp(below)}
 }
 
-// equalPart returns the part of each pool if so many of the others want runners. It reserves one runner for the pools
+// equalPart returns the part of each pool if wanting of the other pools want runners. It reserves one runner for the pools
 // that want none, if there is more than one for each pool that wants some.
 func equalPart(most, others, wanting int64) int64 {
 	if others > wanting && most > wanting+1 {

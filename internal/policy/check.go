@@ -69,7 +69,7 @@ func isSet(rule *ast.Rule) bool {
 	return rule.Head.RuleKind() == ast.MultiValue && len(rule.Head.Ref()) == 1 && !rule.Default && len(rule.Head.Args) == 0
 }
 
-// checkModule reports what the engine forbids and OPA allows.
+// checkModule reports constructs that the engine forbids although OPA allows them.
 func checkModule(module *ast.Module, d *diagnostics) {
 	parts := strings.Split(packageName(module), ".")
 	if why, ok := reserved[parts[0]]; ok && parts[0] != "corral" {
@@ -90,7 +90,7 @@ func checkModule(module *ast.Module, d *diagnostics) {
 	}
 }
 
-// noSet explains what is wrong with a rule that should add to a set.
+// noSet explains the error of a rule that should add to a set.
 func noSet(p *promise, rule *ast.Rule) string {
 	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
 	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example())

@@ -22,7 +22,7 @@ type program struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	// queries holds the queries of each decision that the policy has rules for.
-	queries map[string][]asked
+	queries map[string][]gatedQuery
 	// origins are the rules of the promised sets. Answers contain indexes into it.
 	origins []origin
 	needs   Needs
@@ -39,7 +39,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string][]asked{}}
+	p := &program{queries: map[string][]gatedQuery{}}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -161,7 +161,7 @@ func (p *program) prepare(decision, field string) error {
 		ast.RefTerm(ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision), ast.StringTerm(answersOf(field))),
 		ast.NewTerm(answer),
 	)))
-	p.queries[decision] = append(p.queries[decision], asked{field: field, query: query})
+	p.queries[decision] = append(p.queries[decision], gatedQuery{field: field, query: query})
 	return err
 }
 

@@ -15,8 +15,8 @@ import (
 // custom.only_with. It is not evaluated for a pod that sets none of them, anywhere, to a value other than null or
 // false. A name with a trailing slash stands for all names with that prefix.
 
-// onlyWith returns the fields of which a pod must set at least one for a rule to hold. It returns none if the rule can
-// hold for any pod.
+// onlyWith returns fields with the property that a rule can hold only for pods that set at least one of them. It returns
+// none if the rule can hold for any pod.
 func onlyWith(rule *ast.Rule) []string {
 	var fields []string
 	for _, a := range rule.Annotations {
@@ -58,15 +58,15 @@ func answersOf(field string) string {
 // isAnswers reports whether a rule is one of the engine's copies.
 func isAnswers(rule *ast.Rule) bool { return strings.HasPrefix(ruleName(rule), answers) }
 
-// asked is the query of a decision's rules that need a field; "" for rules that need none.
-type asked struct {
+// gatedQuery is the query of a decision's rules that need a field; "" for rules that need none.
+type gatedQuery struct {
 	field string
 	query ast.Body
 }
 
 // wants reports whether there is already a query for rules that need a field.
-func wants(list []asked, field string) bool {
-	return slices.ContainsFunc(list, func(a asked) bool { return a.field == field })
+func wants(list []gatedQuery, field string) bool {
+	return slices.ContainsFunc(list, func(q gatedQuery) bool { return q.field == field })
 }
 
 // noteSet records which of the named fields are set. A name matches exactly, or by its prefix up to the slash.

@@ -23,7 +23,7 @@ func (*steps) Config() topdown.TraceConfig {
 	return topdown.TraceConfig{}
 }
 
-// imagePod returns a pod with so many images in containers and volumes, none of which is allowed.
+// imagePod returns a pod with the given number of images in containers and volumes. No image is allowed.
 func imagePod(images int) json.RawMessage {
 	var containers, volumes []any
 	for i := range images / 2 {

@@ -21,7 +21,7 @@ type origin struct {
 	promise                            *promise
 	rule                               v1alpha1.RuleReference
 	title, code, severity, remediation string
-	// fields of which a pod must set at least one for the rule to hold; only "" if it can hold for any pod.
+	// fields: the rule can hold only for pods that set at least one of them; only "" if it can hold for any pod.
 	fields []string
 }
 

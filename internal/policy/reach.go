@@ -47,13 +47,13 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 	if s.Partial {
 		return
 	}
-	var asked []*ast.Rule
+	var entryRules []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
 		if promised(module, rule) != nil || isAnswers(rule) || strings.HasPrefix(ruleName(rule), "test_") {
-			asked = append(asked, rule)
+			entryRules = append(entryRules, rule)
 		}
 	})
-	reached, given := p.reach(asked...), p.withTargets()
+	reached, given := p.reach(entryRules...), p.withTargets()
 	var inTests map[string]bool
 	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
 		if own[file] == nil {
@@ -211,13 +211,13 @@ func (p *program) readOf(s *Source) Needs {
 	if s.Library != nil {
 		needs.Ceilings = s.Library.Ceilings
 	}
-	var asked []*ast.Rule
+	var entryRules []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
 		if o := promised(module, rule); o != nil && o.decision == DecisionScaling && !strings.HasPrefix(rule.Location.File, libraryPrefix) {
-			asked = append(asked, rule)
+			entryRules = append(entryRules, rule)
 		}
 	})
-	for rule := range p.reach(asked...) {
+	for rule := range p.reach(entryRules...) {
 		ast.WalkRefs(rule, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.InputRootDocument) {
 				needs.addReference(ref)

@@ -96,15 +96,15 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	}
 	slices.SortFunc(c.bounds, compareBounds)
 	c.bounds = slices.Compact(c.bounds)
-	c.conflicts = few(c.conflicts, maxConflicts, "and %d conflicts more")
+	c.conflicts = firstFew(c.conflicts, maxConflicts, "and %d conflicts more")
 	return c
 }
 
 // maxConflicts is how many conflicts are reported.
 const maxConflicts = 64
 
-// few sorts texts. If there are more than most, it replaces the rest by their number.
-func few(all []string, most int, format string) []string {
+// firstFew sorts texts. If there are more than most, it replaces the rest by their number.
+func firstFew(all []string, most int, format string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if more := len(all) - most; more > 0 {
@@ -232,16 +232,16 @@ func (c *composition) bound(name string, declared Scale, value int32, binding []
 // changes describes what one more policy changes.
 func (c *composition) changes(with composition, policy string) []Audit {
 	var all []Audit
-	tell := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		all = append(all, Audit{Policy: policy, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range fields {
 		if is, would := *c.scale.Number(name), *with.scale.Number(name); is != would {
-			tell("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
+			report("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
 		}
 	}
 	if c.assignedJobs != with.assignedJobs {
-		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
+		report("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
 	}
 	return all
 }
@@ -277,7 +277,7 @@ func describeLimits(limits []limit) string {
 	for _, l := range limits {
 		texts = append(texts, l.String())
 	}
-	return strings.Join(few(texts, maxNamed, "%d more"), " and ")
+	return strings.Join(firstFew(texts, maxNamed, "%d more"), " and ")
 }
 
 // rulePlace returns a rule's name, file and line.

@@ -59,8 +59,8 @@ func decodeRollout(_ *Policy, e *element) updateRule {
 		Surge: e.optional("maxSurge"), Unavailable: e.optional("maxUnavailable"), Canary: e.optional("canary"),
 	}
 	e.require(!e.has("strategy") || slices.Contains(strictness, r.Strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.Strategy)
-	says := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
-	e.require(says, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
+	hasBound := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
+	e.require(hasBound, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
 	return r
 }
 
@@ -120,22 +120,22 @@ func (u *Update) isStuck(declared Change) bool {
 }
 
 // lower returns the lower of a number and a rule's number.
-func lower(n int32, said *int32) int32 {
-	if said == nil {
+func lower(n int32, bound *int32) int32 {
+	if bound == nil {
 		return n
 	}
-	return min(n, *said)
+	return min(n, *bound)
 }
 
 func isZero(n *int32) bool { return n != nil && *n == 0 }
 
 // isBoundBy reports whether a rule determines one of the values that differ from the declared ones.
 func (u *Update) isBoundBy(r updateRule, declared Change) bool {
-	gives := func(said *int32, value, was int32) bool { return said != nil && *said == value && value != was }
+	lowered := func(bound *int32, value, was int32) bool { return bound != nil && *bound == value && value != was }
 	return r.Strategy == u.Strategy && string(r.Strategy) != declared.Strategy ||
-		gives(r.Surge, u.MaxSurge, declared.MaxSurge) ||
-		gives(r.Unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
-		gives(r.Canary, u.Canary, declared.Canary)
+		lowered(r.Surge, u.MaxSurge, declared.MaxSurge) ||
+		lowered(r.Unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
+		lowered(r.Canary, u.Canary, declared.Canary)
 }
 
 // changes describes what one more policy changes about the update.

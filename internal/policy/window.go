@@ -54,7 +54,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// on returns the window that begins so many days from now; is is false if none does.
+// on returns the window that begins the given number of days from now; is is false if there is none.
 func (w *window) on(now time.Time, days int) (from, to time.Time, is bool) {
 	year, month, day := now.Date()
 	midnight := time.Date(year, month, day+days, 0, 0, 0, 0, time.UTC)

@@ -132,7 +132,7 @@ func EndOf(pod *corev1.Pod, w Witness) End {
 	return e
 }
 
-// Gone returns a missing pod as one that ended: if it had not ended before, someone deleted it.
+// Gone returns the state of a missing pod as ended: if it had not ended before, someone deleted it.
 func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
 	if HasEnded(last) {
 		return last

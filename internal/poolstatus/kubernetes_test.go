@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// otherReleases lists the reasons in Kubernetes releases other than that of the local control plane, one per line:
+// otherReleases lists the reasons in other Kubernetes releases than the local control plane's, one per line:
 // release, kind, reason, file.
 const otherReleases = "testdata/kubernetes-reasons.txt"
 
@@ -332,8 +332,8 @@ func (s *sources) text(n ast.Node) string {
 	return b.String()
 }
 
-// The tables have no reason that no release writes, except for those of container runtimes and one constant that still
-// exists in the source.
+// The tables contain only reasons that some release writes, except for reasons of container runtimes and one constant
+// that still exists in the source.
 func TestTheTablesHaveNoReasonTooMany(t *testing.T) {
 	text, err := os.ReadFile(otherReleases)
 	if err != nil {

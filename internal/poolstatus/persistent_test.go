@@ -18,7 +18,7 @@ import (
 
 var epoch = time.Unix(1_000_000, 0)
 
-// jobAt returns a job that began and ended so many seconds after the epoch; a negative number means that it did not.
+// jobAt returns a job with the times when it began and ended, in seconds after the epoch; negative if it did not.
 func jobAt(id string, began, over int) *v1alpha1.JobReference {
 	j := &v1alpha1.JobReference{ID: id}
 	if began >= 0 {

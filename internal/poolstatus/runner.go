@@ -149,7 +149,7 @@ const (
 	jobWillFail = ", with a job: GitHub will fail it"
 	// mayHaveWorked is appended to the reason of a runner that ended and may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
-	// unasked is appended to the reason of a runner that ended while GitHub cannot be asked whether it had a job.
+	// unasked is appended to the reason of a runner that ended while GitHub is unavailable, so that its job is unknown.
 	unasked = "; whether it had a job isn't known, as GitHub can't be asked"
 )
 

@@ -242,7 +242,7 @@ func TestUnconnected(t *testing.T) {
 	}
 }
 
-// missing returns the runners a and b, of which some are missing on GitHub; it is unknown which.
+// missing returns the suspects a and b. n of them are missing on GitHub, but it is unknown which.
 func missing(n int) poolstatus.Suspects {
 	return poolstatus.Suspects{Names: []string{"a", "b"}, Missing: n}
 }

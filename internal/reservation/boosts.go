@@ -121,7 +121,7 @@ func DecodeBoosts(data []byte) (*Boosts, error) {
 	}
 	s, r := NewBoosts(), &reader{text: text}
 	if f := r.byte(); r.err == nil && f != formatBoosts {
-		return nil, fmt.Errorf("reading boosts: format %d is none that is known", f)
+		return nil, fmt.Errorf("reading boosts: unknown format %d", f)
 	}
 	triggers := r.number(maxTriggers)
 	for i := uint64(0); i < triggers && r.err == nil; i++ {

@@ -25,7 +25,7 @@ const (
 )
 
 // errCut is the error for an encoded form that ends too early.
-var errCut = errors.New("it is cut off")
+var errCut = errors.New("it is truncated")
 
 // Encode encodes the ledger: gzip of a format byte, the clock in seconds, the names of the repositories, and for each
 // job, by id, the difference to the previous id, the state, how many seconds ago the last event was, its repository and
@@ -66,13 +66,13 @@ func Decode(data []byte, now time.Time) (*Ledger, error) {
 	}
 	l, r := New(now), &reader{text: text}
 	if f := r.byte(); r.err == nil && f != format {
-		return nil, fmt.Errorf("reading reservations: format %d is none that is known", f)
+		return nil, fmt.Errorf("reading reservations: unknown format %d", f)
 	}
 	l.elapsed = time.Duration(r.number(1<<32-1)) * time.Second //nolint:gosec // it is bounded
 	names := r.number(maxRepositories)
 	for i := uint64(0); i < names && r.err == nil; i++ {
 		if name := r.string(maxName); i > 0 && l.repos.index(name) != uint16(i) { //nolint:gosec // it is bounded
-			r.fail(errors.New("a repository is there twice"))
+			r.fail(errors.New("a repository occurs twice"))
 		}
 	}
 	l.readJobs(r, names)
@@ -90,7 +90,7 @@ func (l *Ledger) readJobs(r *reader, names uint64) {
 		id = int64(uint64(id) + r.number(1<<64-1)) //nolint:gosec // encoding did the reverse
 		j := job{state: State(r.byte())}
 		if r.err == nil && (j.state < Waiting || j.state > Done) {
-			r.fail(fmt.Errorf("state %d is none that is known", j.state))
+			r.fail(fmt.Errorf("unknown state %d", j.state))
 		}
 		j.news = l.seconds() - uint32(r.number(uint64(l.seconds()))) //nolint:gosec // it is bounded
 		j.repo = uint16(r.number(max(names, 1) - 1))                 //nolint:gosec // it is bounded

@@ -112,7 +112,7 @@ func (l *Ledger) Counts() Counts {
 	return Counts{Queued: l.count[Queued], Running: l.count[Running], Waiting: l.count[Waiting], Ended: l.count[Elsewhere] + l.count[Done], Dropped: l.dropped}
 }
 
-// Pause stops or resumes the clock by which waiting jobs expire. The clock must be stopped while the pool has its
+// Pause stops or resumes the expiry clock of waiting jobs. The clock must be stopped while the pool has its
 // maximum number of runners, because no job could have got one.
 func (l *Ledger) Pause(paused bool, now time.Time) {
 	l.advance(now)
@@ -255,7 +255,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// ForgetEnded removes the jobs that ended first until so many are left.
+// ForgetEnded removes the jobs that ended first until at most left ended jobs remain.
 func (l *Ledger) ForgetEnded(left int) {
 	type ended struct {
 		id   int64

@@ -76,7 +76,7 @@ type Input struct {
 	Holds []Hold
 	// Extra is the number of runners to have above the desired number while an update replaces others, at most Surge.
 	Extra int32
-	// Surge is the number of runners by which an update may exceed their limit, including runners that are being
+	// Surge is how many runners an update may have above the limit, including runners that are being
 	// removed.
 	Surge int32
 	Now   time.Time

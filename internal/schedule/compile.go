@@ -28,8 +28,8 @@ func (p Problem) String() string { return p.Path + ": " + p.Message }
 // Limits of a CronWindow's duration.
 const minDuration, maxDuration = time.Minute, 366 * day
 
-// Compile compiles schedules. Errors in them are problems, none of which is only a warning; the plan contains the
-// others. A caller with problems should not act on the plan, because it may lack a number.
+// Compile compiles schedules. It returns their errors as problems, and a plan with the other schedules. A caller should
+// not act on the plan if there are problems, because a number may be missing from it.
 func Compile(schedules []v1alpha1.Schedule) (*Plan, []Problem) {
 	p := &Plan{}
 	var problems []Problem
@@ -142,7 +142,7 @@ func parseCron(expression string) (*cron.SpecSchedule, error) {
 	case strings.Contains(expression, "TZ="):
 		return nil, errors.New("a zone in it is not read: set the schedule's field timeZone")
 	case strings.HasPrefix(expression, "@"):
-		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", expression, cronFields)
+		return nil, fmt.Errorf("%.40q is an unsupported short form: %s", expression, cronFields)
 	case len(expression) > 128:
 		return nil, fmt.Errorf("it is longer than 128 characters: %s", cronFields)
 	}

@@ -32,14 +32,14 @@ func Location(zone string) (*time.Location, error) {
 		return nil, ErrLocal
 	}
 	location, err := time.LoadLocation(zone)
-	if err != nil || zone == "localtime" { // a file of the machine next to those of the database
+	if err != nil || zone == "localtime" { // a file of the machine next to the files of the database
 		return nil, fmt.Errorf("there is no time zone %.64q: use a name of the IANA database, such as Europe/Berlin", zone)
 	}
 	locations.Store(zone, location)
 	return location, nil
 }
 
-// widest exceeds every offset from UTC, and every amount by which clocks go back.
+// widest exceeds every offset from UTC, and every time span that clocks are set back.
 const widest = 26 * time.Hour
 
 // First returns the moment when a clock in a place first shows a time, or a later time if that time is skipped.

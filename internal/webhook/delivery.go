@@ -118,7 +118,7 @@ type CheckRun struct {
 }
 
 // ErrNotReady is the error of a job tracker that cannot accept events yet, because it is loading its state or its
-// process is not the leader. GitHub is told to try later, and Corral requests the event again.
+// process is not the leader. The response asks GitHub to try later, and Corral requests the event again.
 var ErrNotReady = errors.New("not ready to take events")
 
 // ErrBadEvent is wrapped by all errors of Parse.

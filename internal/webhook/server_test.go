@@ -296,7 +296,7 @@ func TestOthersEventsHaveNoEventTakenAgain(t *testing.T) {
 	if a := s.send(signed(WorkflowJobEvent, "guid", queued)); a.Code != http.StatusAccepted {
 		t.Fatalf("answered %d", a.Code)
 	}
-	for tenant := range 5 { // four of which could have all places
+	for tenant := range 5 { // four of them could have all places
 		for i := range seenMost / 3 {
 			s.seen.add(fmt.Sprint("greedy-", tenant), sighting{byte(i >> 16), byte(i >> 8), byte(i)}, s.now)
 		}

@@ -185,8 +185,8 @@ const outOfCPUTime = "out of CPU time"
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
 // explain converts the failure of a child into a diagnostic, or into an error if the definitions did not cause it.
-func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (compile.Result, error) {
-	places, stderr := split(string(said.kept))
+func (c *Compiler) explain(state *os.ProcessState, wall error, output *capped) (compile.Result, error) {
+	places, stderr := split(string(output.kept))
 	var result compile.Result
 	switch {
 	case isOutOfMemory(stderr):
@@ -200,11 +200,11 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 	case errors.Is(wall, context.DeadlineExceeded): // if CPU time is not limited
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	case stderr == "":
-		return compile.Result{}, fmt.Errorf("the compiler was ended from outside (%s)", state)
+		return compile.Result{}, fmt.Errorf("the compiler was killed from outside (%s)", state)
 	default:
 		result = refused("the compiler ended with %s: %s", state, wording.FirstLine(strings.TrimSpace(stderr)))
 	}
-	if len(places) > 0 && !said.overflowed {
+	if len(places) > 0 && !output.overflowed {
 		result.Diagnostics[0].File = places[len(places)-1]
 	}
 	return result, nil

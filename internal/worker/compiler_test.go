@@ -155,7 +155,7 @@ func TestACompilerThatIsEndedFromOutsideIsNoDiagnostic(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := w.Compile(t.Context(), compile.Files{"a.cue": []byte("package pools")}, compile.Options{})
-	if err == nil || err.Error() != "the compiler was ended from outside (signal: killed)" || got.Diagnostics != nil {
+	if err == nil || err.Error() != "the compiler was killed from outside (signal: killed)" || got.Diagnostics != nil {
 		t.Errorf("%v, %v", got.Diagnostics, err)
 	}
 }

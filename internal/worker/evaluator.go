@@ -41,7 +41,7 @@ type EvaluatorLimits struct {
 // StartBytes is the memory of a new child.
 const StartBytes = 64 << 20
 
-// Most returns the maximum memory, in bytes, of so many children, as many slow children, and a spare one.
+// Most returns the maximum memory, in bytes, of the given number of children, as many slow children, and a spare one.
 func (l EvaluatorLimits) Most(children int) int64 {
 	return 2*int64(children)*int64(l.Rest+max(l.Load.Memory, l.Ask.Memory)) + StartBytes
 }
@@ -83,8 +83,8 @@ type Evaluator struct {
 	closed bool
 }
 
-// NewEvaluator returns an Evaluator that executes the running binary, with at most so many children at once and a spare
-// one if there are several. It starts them on demand.
+// NewEvaluator returns an Evaluator that executes the running binary, with at most the given number of children at once
+// and a spare one if there are several. It starts them on demand.
 func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	executable, err := os.Executable()
 	if err != nil {

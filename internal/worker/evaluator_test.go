@@ -33,7 +33,7 @@ func when(body string) string {
 	return limits(`{"field": "max", "atMost": 1, "reason": "r"} if {` + "\n" + body + "\n}")
 }
 
-// doubled returns a body that builds values, each of which contains the previous one twice, and reads the last.
+// doubled returns a body that builds values, each containing the previous value twice, and reads the last one.
 func doubled(first, step, last string) string {
 	var b strings.Builder
 	b.WriteString("x0 := " + first + "\n")

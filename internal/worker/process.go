@@ -170,7 +170,7 @@ func (p *process) diedOf(ctx context.Context, most Limit) error {
 	case message != "":
 		return &crashError{message}
 	}
-	return fmt.Errorf("the process that evaluates it was ended from outside (%s)", p.cmd.ProcessState)
+	return fmt.Errorf("the process that evaluates it was killed from outside (%s)", p.cmd.ProcessState)
 }
 
 // crashError is the error of a child that panicked, which is a bug in Corral or OPA.

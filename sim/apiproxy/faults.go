@@ -152,7 +152,7 @@ func (f *injected) pause(ctx context.Context) bool {
 }
 
 // Inject starts a fault and returns a function that clears it. If several faults of one kind select a request, only the
-// oldest one that strikes applies. Faults of different kinds all apply. When Inject returns, the watches and
+// oldest applicable one applies. Faults of different kinds all apply. When Inject returns, the watches and
 // connections that the fault cuts are closed, and the fault applies to every event that arrives later.
 func (p *Proxy) Inject(f Fault) (remove func()) {
 	i := &injected{Fault: f, random: rand.New(rand.NewPCG(f.Seed, f.Seed)), over: make(chan struct{})}

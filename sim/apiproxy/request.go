@@ -74,7 +74,7 @@ func (r *request) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.group, Resource: r.resource}
 }
 
-// tally is the key by which requests are counted.
+// tally is the key of a request counter.
 type tally struct {
 	verb     Verb
 	resource string // including its subresource, as in "pods/status"

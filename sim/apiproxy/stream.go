@@ -209,7 +209,7 @@ func (s *stream) enqueue(lines []byte) {
 	s.queue = append(s.queue, d)
 }
 
-// write delivers what is due. It returns the time of the next delivery, or zero if that depends on events or faults. It
+// write sends due deliveries. It returns the time of the next one, or zero if that depends on events or faults. It
 // returns an error when the watch has ended.
 func (s *stream) write() (due time.Time, err error) {
 	if c := s.collected; c != nil {

@@ -46,17 +46,17 @@ func runCompile(objects int) func(context.Context, *options, time.Duration) (fig
 		if err != nil {
 			return nil, fmt.Errorf("CUE's own library: %w", err)
 		}
-		ours, err := measure(exec.CommandContext(ctx, o.corral, "build", folder, "-o", "json"))
+		corral, err := measure(exec.CommandContext(ctx, o.corral, "build", folder, "-o", "json"))
 		if err != nil {
 			return nil, fmt.Errorf("building: %w", err)
 		}
 		var built struct{ Items []json.RawMessage }
-		if err := json.Unmarshal([]byte(ours.output), &built); err != nil || len(built.Items) != objects {
+		if err := json.Unmarshal([]byte(corral.output), &built); err != nil || len(built.Items) != objects {
 			return nil, errors.Join(fmt.Errorf("%d objects were built", len(built.Items)), err)
 		}
 		return figures{
-			"compiled": float64(objects), "compile_s": ours.wall.Seconds(), "compile_cpu_s": ours.cpu.Seconds(), "compile_mib": ours.mib,
-			"compile_to_cue": ours.cpu.Seconds() / own.cpu.Seconds(),
+			"compiled": float64(objects), "compile_s": corral.wall.Seconds(), "compile_cpu_s": corral.cpu.Seconds(), "compile_mib": corral.mib,
+			"compile_to_cue": corral.cpu.Seconds() / own.cpu.Seconds(),
 		}, nil
 	}
 }

@@ -22,7 +22,7 @@ const takeoverLimit = 3 * time.Minute
 
 // runCrash measures how long a job that is queued just after the leader was killed waits for its pod: when the leader's
 // container restarts in place, when another replica takes over, and when the container restarts in place while GitHub
-// lets nobody resume a session.
+// rejects every attempt to resume a session.
 func runCrash(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, 1)
 	if err != nil {

@@ -46,7 +46,7 @@ const (
 	sampleEach = 200 * time.Millisecond
 )
 
-// hostileBed has several tenants, one of which takes all resources that it can get.
+// hostileBed has several tenants, and one of them takes all resources that it can get.
 type hostileBed struct {
 	*bed
 	latencies map[bool][]string        // IDs of jobs, by whether policies were hostile when the job arrived
@@ -356,8 +356,8 @@ func (b *hostileBed) guardHolds(ctx context.Context) error {
 		if err := b.client.Get(ctx, client.ObjectKey{Name: "guard"}, guard); err != nil {
 			return fmt.Errorf("getting the guard rail: %w", err)
 		}
-		if said := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(said, "and isn't asked for them: "+greedy) {
-			return fmt.Errorf("it says %q", said)
+		if message := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "and isn't asked for them: "+greedy) {
+			return fmt.Errorf("it says %q", message)
 		}
 		return nil
 	})
@@ -392,9 +392,9 @@ type blame struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu   sync.Mutex
-	err  error
-	said map[string]string // by pool: its message
+	mu       sync.Mutex
+	err      error
+	messages map[string]string // by pool: its message
 }
 
 // blames reports whether a pool's condition says that policies could not be evaluated.
@@ -406,7 +406,7 @@ func blames(p *v1alpha1.RunnerPool) bool {
 // lookForBlame watches the pools of all namespaces.
 func lookForBlame(ctx context.Context, c client.WithWatch) (*blame, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &blame{cancel: cancel, said: map[string]string{}}
+	b := &blame{cancel: cancel, messages: map[string]string{}}
 	f := &follower{
 		client: c, kind: "RunnerPools", all: true, newList: func() client.ObjectList { return &v1alpha1.RunnerPoolList{} }, note: b.note, cut: func() {},
 	}
@@ -438,7 +438,7 @@ func (b *blame) note(_ watch.EventType, obj client.Object) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.said[client.ObjectKeyFromObject(p).String()] = conditions.GetMessage(p, v1alpha1.PolicyCondition)
+	b.messages[client.ObjectKeyFromObject(p).String()] = conditions.GetMessage(p, v1alpha1.PolicyCondition)
 }
 
 func (b *blame) stop() {
@@ -450,9 +450,9 @@ func (b *blame) stop() {
 func (b *blame) others() (n float64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for pool, said := range b.said {
+	for pool, message := range b.messages {
 		if !strings.HasPrefix(pool, greedy+"/") {
-			say("%s said: %s", pool, said)
+			say("%s said: %s", pool, message)
 			n++
 		}
 	}

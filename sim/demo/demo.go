@@ -112,8 +112,8 @@ func pause(ctx context.Context, moment time.Time) error {
 	}
 }
 
-// beside runs do concurrently with the story. If do fails, the story fails.
-func (d *demo) beside(ctx context.Context, do func(context.Context) error) {
+// inBackground runs do concurrently with the story. If do fails, the story fails.
+func (d *demo) inBackground(ctx context.Context, do func(context.Context) error) {
 	d.background.Go(func() {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
 			d.fail(err)

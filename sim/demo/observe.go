@@ -115,7 +115,7 @@ func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 		&v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{},
 		&corev1.PodList{}, &corev1.SecretList{}, &appsv1.ControllerRevisionList{},
 	}
-	ours := []string{credentialsName, hookSecretName}
+	expected := []string{credentialsName, hookSecretName}
 	for _, list := range lists {
 		if err := d.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("looking for leftovers: %w", err)
@@ -126,7 +126,7 @@ func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 		}
 		for _, item := range items {
 			object := item.(client.Object)
-			if !slices.Contains(ours, object.GetName()) {
+			if !slices.Contains(expected, object.GetName()) {
 				left = append(left, strings.TrimPrefix(fmt.Sprintf("%T %s", object, object.GetName()), "*"))
 			}
 		}

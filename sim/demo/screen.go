@@ -102,7 +102,7 @@ func (s *screen) erased() string {
 	return fmt.Sprintf("\x1b[%dA\x1b[J", len(s.view))
 }
 
-// write ignores errors: if nobody reads the output, SIGPIPE ends the demo.
+// write ignores errors: if the reader of the output is gone, SIGPIPE ends the demo.
 func (s *screen) write(text string) { _, _ = io.WriteString(s.out, text) }
 
 func joined(lines []string) string {

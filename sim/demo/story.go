@@ -117,7 +117,7 @@ func (d *demo) startController(ctx context.Context) (err error) {
 		return err
 	}
 	d.screen.say("Controller: a process of its own, as ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
-	d.beside(ctx, d.watchMemory)
+	d.inBackground(ctx, d.watchMemory)
 	return nil
 }
 
@@ -147,11 +147,11 @@ func (d *demo) followRepository(ctx context.Context) error {
 	}
 	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
 	d.screen.say("Webhook: GitHub posts to %s, which tells %s of its jobs", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
-	d.beside(ctx, d.watchPools)
+	d.inBackground(ctx, d.watchPools)
 	return nil
 }
 
-// poolsListen returns an error that says what is missing until every pool can serve jobs.
+// poolsListen returns an error that describes the missing condition until every pool can serve jobs.
 func (d *demo) poolsListen(ctx context.Context) error {
 	for _, name := range []string{smallPool, largePool, warmPool} {
 		p, err := d.pool(ctx, name)
@@ -181,7 +181,7 @@ func (d *demo) letJobsArrive(ctx context.Context) (err error) {
 	d.plan = planTraffic(d.seed, d.jobs, d.duration, []string{smallPool, largePool, eventsPool, warmPool})
 	d.firstJob = time.Now()
 	d.screen.say("Jobs: %d arrive in %d bursts over %s", d.jobs, len(d.plan), d.duration)
-	d.beside(ctx, d.addJobs)
+	d.inBackground(ctx, d.addJobs)
 	return nil
 }
 

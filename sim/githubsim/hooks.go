@@ -52,9 +52,9 @@ type DeliveryFault struct {
 	Lose bool `json:"lose,omitempty"`
 	// Swallow does not send the delivery, and records that the receiver accepted it.
 	Swallow bool `json:"swallow,omitempty"`
-	// Duplicate sends it so many more times, under the same GUID.
+	// Duplicate is how many more times it is sent, with the same GUID.
 	Duplicate int `json:"duplicate,omitempty"`
-	// Behind lets so many later deliveries of the hook overtake it, or those of one second.
+	// Behind is how many later deliveries of the hook overtake it. If fewer follow within one second, it is sent then.
 	Behind int `json:"behind,omitempty"`
 	// Delay before it is sent, in real time.
 	Delay time.Duration `json:"-"`

@@ -62,7 +62,7 @@ type Options struct {
 	// SecondaryPoints is how many points an identity may spend per minute, one for a GET and five for anything else;
 	// 900 on github.com. No limit if 0.
 	SecondaryPoints int
-	// Latency is added to every answer except those of the admin API.
+	// Latency is added to every response, except in the admin API.
 	Latency time.Duration
 	// RateLimit is the number of REST calls per identity and hour; 5000 if 0.
 	RateLimit int

@@ -150,7 +150,7 @@ func (s *Server) ExpireSession(scaleSetID int) bool {
 }
 
 // StealSession replaces a scale set's session with a session of another owner that never polls. It blocks others until
-// it expires or is ended. It returns false if there is no such scale set.
+// it expires or is deleted. It returns false if there is no such scale set.
 func (s *Server) StealSession(scaleSetID int, owner string) bool {
 	s.lock()
 	defer s.unlock()

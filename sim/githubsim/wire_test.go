@@ -19,7 +19,7 @@ import (
 )
 
 // wire is a proxy between the official client and a simulated GitHub. It repeats each call of the Actions service with
-// faults, all of which must be refused, and then sends it unchanged.
+// faults, expects the service to reject each of them, and then sends it unchanged.
 type wire struct {
 	t   *testing.T
 	sim *githubsim.Server

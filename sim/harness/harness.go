@@ -75,8 +75,8 @@ func start(ctx context.Context, options world.Options) (*world.World, error) {
 	return w, errors.Join(err, os.Setenv(threads, before))
 }
 
-// Build builds the corral command, unless it is up to date. Packages whose tests run concurrently wait for the one that
-// builds.
+// Build builds the corral command, unless it is up to date. If the tests of several packages run concurrently, one
+// builds it and the others wait.
 func Build(ctx context.Context) (binary string, err error) {
 	cache, unlock, err := localcluster.LockCache(ctx, "corral")
 	if err != nil {

@@ -27,7 +27,7 @@ const modulePath = "sim/localcluster/localkube"
 // cacheFolder is the folder for built binaries, relative to the root of the repository. Git ignores it.
 const cacheFolder = ".cache"
 
-// components are the programs in the assets folder, all of which are links to one binary.
+// components are the programs in the assets folder. All are links to one binary.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
 
 // kubernetesVersion matches the line of the nested go.mod with the version that the API server reports.
@@ -37,7 +37,7 @@ var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.
 // for KUBEBUILDER_ASSETS. If that variable is set, its value is returned without a check. Otherwise the programs are
 // built from Go modules into .cache/localkube below the root of the repository, once for each content of the nested
 // module and Go version. A build with a cold cache takes minutes, and its progress is written to w. Concurrent
-// processes wait for the one that builds.
+// processes wait for the building process.
 func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil

@@ -23,7 +23,7 @@ func (c *Cluster) Backup() (folder string, err error) {
 	return folder, c.whileStopped(func(data string) error { return os.CopyFS(filepath.Join(folder, "etcd"), os.DirFS(data)) })
 }
 
-// Restore replaces etcd's data with a backup. UIDs and resource versions are those of the backup, and all later changes
+// Restore replaces etcd's data with a backup. It restores the UIDs and resource versions of the backup, and later changes
 // are lost. As in a real restore, all components of the control plane restart. Clients and controllers do not.
 func (c *Cluster) Restore(folder string) error {
 	return c.whileStopped(func(data string) error {

@@ -49,7 +49,7 @@ var poolKinds = []map[string]any{
 // queries are polled as often as allowed.
 var metricKinds = [][]string{{"prometheus"}, {"jobs"}, {"external", "prometheus"}, {"busy", "jobs"}}
 
-// oneOf pins fields of which each list item has exactly one.
+// oneOf pins alternative fields: each list item has exactly one of them.
 func oneOf(pins map[string]Pin, list string, choices, all []string) {
 	for _, name := range all {
 		at := list + "[]." + name

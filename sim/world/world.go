@@ -150,7 +150,7 @@ func (w *World) WithGitHub(o githubsim.Options) (other *World, end func(), err e
 	}, nil
 }
 
-// excuse tells every GitHub instance that a runner is not to blame for a failure. Only one of them knows the runner.
+// excuse calls Excuse of every GitHub instance, so that a failure is not blamed on the runner. Only one instance knows it.
 func (w *World) excuse(runner string) {
 	w.hubs.Range(func(hub, _ any) bool {
 		hub.(*githubsim.Running).Excuse(runner)

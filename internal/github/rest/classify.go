@@ -49,8 +49,8 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 // errNothing is the error for an empty answer. errPartial is the error for an answer without a field that GitHub always
 // sends.
 var (
-	errNothing = errors.New("there is nothing in it")
-	errPartial = errors.New("it lacks what GitHub always sends")
+	errNothing = errors.New("the response is empty")
+	errPartial = errors.New("required fields are missing from the response")
 )
 
 // something returns a decoded answer, and an error if the answer is empty or incomplete. go-github accepts an empty

@@ -49,25 +49,25 @@ type JobEvent struct {
 	At time.Time
 }
 
-// eventsOf returns the events of a message that arrived at the given time. ours converts times of GitHub's clock.
-func eventsOf(m *official.RunnerScaleSetMessage, received time.Time, ours func(time.Time) time.Time) []JobEvent {
+// eventsOf returns the events of a message that arrived at the given time. toLocal converts times of GitHub's clock.
+func eventsOf(m *official.RunnerScaleSetMessage, received time.Time, toLocal func(time.Time) time.Time) []JobEvent {
 	events := make([]JobEvent, 0, len(m.JobAssignedMessages)+len(m.JobStartedMessages)+len(m.JobCompletedMessages))
 	for _, job := range m.JobAssignedMessages {
-		events = append(events, eventOf(JobAssigned, job.JobMessageBase, ours(job.ScaleSetAssignTime), received))
+		events = append(events, eventOf(JobAssigned, job.JobMessageBase, toLocal(job.ScaleSetAssignTime), received))
 	}
 	for _, job := range m.JobStartedMessages {
-		event := eventOf(JobStarted, job.JobMessageBase, ours(job.RunnerAssignTime), received)
+		event := eventOf(JobStarted, job.JobMessageBase, toLocal(job.RunnerAssignTime), received)
 		event.RunnerID, event.RunnerName = int64(job.RunnerID), job.RunnerName
 		events = append(events, event)
 	}
 	for _, job := range m.JobCompletedMessages {
-		event := eventOf(JobCompleted, job.JobMessageBase, ours(job.FinishTime), received)
+		event := eventOf(JobCompleted, job.JobMessageBase, toLocal(job.FinishTime), received)
 		event.RunnerID, event.RunnerName, event.Result = int64(job.RunnerID), job.RunnerName, job.Result
 		events = append(events, event)
 	}
 	for i := range events {
 		e := &events[i]
-		e.QueuedAt, e.AssignedAt, e.StartedAt = ours(e.QueuedAt), ours(e.AssignedAt), ours(e.StartedAt)
+		e.QueuedAt, e.AssignedAt, e.StartedAt = toLocal(e.QueuedAt), toLocal(e.AssignedAt), toLocal(e.StartedAt)
 	}
 	return events
 }

@@ -191,7 +191,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 	}
 	l.log.Warn("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
 	switch {
-	case errors.Is(err, errAnothers):
+	case errors.Is(err, errOtherOwner):
 		l.earlier = Earlier{}
 	case !passes(err):
 		l.refused = l.earlier.ID
@@ -259,9 +259,9 @@ func (l *Listener) isOurs(owner string) bool {
 	if owner == l.config.Owner || owner == "" && l.config.Now().Before(l.earlier.Until) {
 		return true
 	}
-	ours, _, _ := strings.Cut(l.config.Owner, "/")
-	theirs, _, named := strings.Cut(owner, "/")
-	return named && ours == theirs && l.config.OwnerGone(owner)
+	ownPrefix, _, _ := strings.Cut(l.config.Owner, "/")
+	prefix, _, named := strings.Cut(owner, "/")
+	return named && ownPrefix == prefix && l.config.OwnerGone(owner)
 }
 
 // waitAfter returns the back-off, or GitHub's requested wait if that is longer.

@@ -83,13 +83,13 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	var runner *Runner
 	doing := fmt.Sprintf("looking for runner %d", id)
 	err := c.do(ctx, endpointRunnerGet, doing, func(ctx context.Context, oc *official.Client) error {
-		said := &agent{}
+		connection := &agent{}
 		if x := exchangeOf(ctx); x != nil {
-			x.agent = said
+			x.agent = connection
 		}
 		found, err := oc.GetRunner(ctx, int(id))
 		if err == nil && found != nil {
-			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(said.Status), Busy: said.Busy}
+			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(connection.Status), Busy: connection.Busy}
 			_, err = github.Fit(runner)
 		}
 		return err

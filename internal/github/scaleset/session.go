@@ -39,15 +39,15 @@ func (c *Client) OpenSession(ctx context.Context, setID int64, owner string) (*S
 	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
 }
 
-// errAnothers is the error for a session with the expected id and another owner.
-var errAnothers = errors.New("GitHub says that it is another's")
+// errOtherOwner is the error for a session with the expected id and another owner.
+var errOtherOwner = errors.New("it belongs to another owner on GitHub")
 
 // ResumeSession continues a session of the owner that another process opened.
 func (c *Client) ResumeSession(ctx context.Context, setID int64, owner, id string) (*Session, *Statistics, error) {
 	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
 	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
 	if err == nil && s.wire.Session().OwnerName != owner {
-		return nil, nil, fmt.Errorf("%s: %w", doing, errAnothers)
+		return nil, nil, fmt.Errorf("%s: %w", doing, errOtherOwner)
 	}
 	return s, statistics, err
 }

@@ -11,7 +11,7 @@ import (
 
 // errPartial is the error for an answer without a field that GitHub always sends. The official client would read it as
 // an empty list, or as a scale set or runner without an id.
-var errPartial = errors.New("the answer lacks what GitHub always sends")
+var errPartial = errors.New("required fields are missing from the response")
 
 // named identifies a scale set, a runner or a runner group.
 type named struct {

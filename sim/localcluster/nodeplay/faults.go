@@ -104,7 +104,7 @@ type faultList struct {
 }
 
 // Inject makes a fault affect new pods. The returned function clears the fault: it affects no more pods, and pods that
-// wait because of it continue. If several faults select a pod, only the oldest one that strikes applies.
+// wait because of it continue. If several faults select a pod, only the oldest applicable one applies.
 func (n *Node) Inject(f Fault) (clear func()) {
 	i := &injected{Fault: f}
 	i.over, i.end = context.WithCancel(context.Background())

@@ -182,7 +182,7 @@ func (n *Node) later(ctx context.Context, after time.Duration, do func() error) 
 	})
 }
 
-// markLost sets the node's condition, and that of its pods, as the node controller does if a node stops reporting.
+// markLost sets the conditions of the node and of its pods, as the node controller does if a node stops reporting.
 func (n *Node) markLost(ctx context.Context, name string) error {
 	condition := map[string]any{
 		"type": corev1.NodeReady, "status": corev1.ConditionUnknown, "reason": "NodeStatusUnknown",
