@@ -228,12 +228,12 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 // how many of the former there were.
 func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	l.advance(now)
-	expired, seconds := 0, l.seconds()
+	expired := 0
 	if l.live() < MaxJobs {
 		l.dropped = 0
 	}
 	for id, j := range l.jobs {
-		age := time.Duration(seconds-min(j.news, seconds)) * time.Second
+		age := l.Quiet(id)
 		switch {
 		case (j.state == Queued || j.state == Waiting) && age >= hold:
 			expired++
@@ -243,6 +243,12 @@ func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 		}
 	}
 	return expired
+}
+
+// Quiet returns for how long nothing was heard of a job while the clock went.
+func (l *Ledger) Quiet(id int64) time.Duration {
+	seconds := l.seconds()
+	return time.Duration(seconds-min(l.jobs[id].news, seconds)) * time.Second
 }
 
 // bound forgets the jobs that ended first when there are too many. It does so in steps, so that not each event costs a look at all.
