@@ -76,7 +76,11 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if err := flags.Parse([]string{"--kubeconfig", clusterOf(t)}); err != nil {
 		t.Fatal(err)
 	}
-	pools, own, err := o.pools(t.Context(), []string{"", "ci"})
+	c, own, err := o.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools, err := livePools(t.Context(), c, own, []string{"", "ci"})
 	if err != nil || own != "mine" {
 		t.Fatalf("namespace %q, %v", own, err)
 	}
@@ -87,14 +91,14 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"linux": 4, "ci/linux": 2}, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, _, err := o.pools(t.Context(), []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
+	if _, err := livePools(t.Context(), c, own, []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
 		t.Error(err)
 	}
 }
 
 func TestAKubeconfigThatIsNotThereIsNamed(t *testing.T) {
 	o := &clusterOptions{kubeconfig: filepath.Join(t.TempDir(), "absent")}
-	if _, _, err := o.pools(t.Context(), []string{""}); err == nil || !strings.Contains(err.Error(), "reading the kubeconfig: ") || !strings.Contains(err.Error(), "absent") {
+	if _, _, err := o.connect(); err == nil || !strings.Contains(err.Error(), "reading the kubeconfig: ") || !strings.Contains(err.Error(), "absent") {
 		t.Error(err)
 	}
 }

@@ -170,7 +170,7 @@ func TestPrecedence(t *testing.T) {
 			if change != nil {
 				change(p)
 			}
-			return competitor{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)}
+			return competitor{p, jobmatch.Of(p, scope)}
 		}
 		competing := []competitor{make("b", tc.loser, tc.than), make("a", tc.winner, tc.of)}
 		job := jobmatch.Job{Host: "github.com", Repository: "acme/app", Labels: []string{"gpu"}}
@@ -192,14 +192,6 @@ func TestAccount(t *testing.T) {
 	}
 	if at := writtenAt(config); !at.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("written at %s", at)
-	}
-	for hold, want := range map[time.Duration]time.Duration{time.Hour: 30 * time.Minute, 40 * time.Minute: 30 * time.Minute, 10 * time.Minute: 10 * time.Minute} {
-		if got := quiet(config.BinaryData["jobs"], 1, hold, noon); got != want {
-			t.Errorf("it is quiet for %s of %s, want %s", got, hold, want)
-		}
-	}
-	if got := quiet([]byte("damaged"), 1, time.Hour, noon); got != 0 {
-		t.Errorf("it is quiet for %s", got)
 	}
 	e := explainerOf(nil)
 	e.client = only{config}
@@ -233,9 +225,10 @@ func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
 		}
 		return c
 	}
-	all := []v1alpha1.GitHubConnection{connection("a", "by a"), connection("b", "by b"), connection("c", ""), connection("d", "by a")}
-	for names, want := range map[string]string{"": "", "ci/a": "by a", "ci/a ci/b": "by a; by b", "ci/a ci/d": "by a", "ci/a ci/c": "", "ci/c ci/a": ""} {
-		if got := refusedBy(strings.Fields(names), all); got != want {
+	all := map[string]v1alpha1.GitHubConnection{"a": connection("a", "by a"), "b": connection("b", "by b"), "c": connection("c", ""), "d": connection("d", "by a")}
+	for names, want := range map[string]string{"": "", "a": "by a", "a b": "by a; by b", "a d": "by a", "a c": "", "c a": ""} {
+		some := converted(strings.Fields(names), func(name string) v1alpha1.GitHubConnection { return all[name] })
+		if got := refusedBy(some); got != want {
 			t.Errorf("%s: %q, want %q", names, got, want)
 		}
 	}

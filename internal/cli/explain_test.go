@@ -79,7 +79,7 @@ func explainerOf(refuse func(obj any, namespace string) error, objects ...client
 			return c.List(ctx, list, o...)
 		},
 	}).Build()
-	return &explainer{client: c, namespace: "ci", everywhere: true, now: noon}
+	return &explainer{reader{c, "", "ci", error.Error, nil}, noon}
 }
 
 func TestExplain(t *testing.T) {
@@ -216,7 +216,7 @@ func TestWhatIsNotThereIsAnsweredWithWhatIs(t *testing.T) {
 		many = append(many, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: fmt.Sprintf("p%02d", i)}})
 	}
 	_, err := explainerOf(nil, many...).explain(t.Context(), subject{"pool", "x"}, time.Time{}, nil)
-	if err == nil || !strings.HasSuffix(err.Error(), "p18, p19 and 10 more") {
+	if err == nil || !strings.HasSuffix(err.Error(), "p18, p19, and 10 more") {
 		t.Error(err)
 	}
 	if _, err := explainerOf(nil).explain(t.Context(), subject{"pool", "x"}, time.Time{}, nil); err == nil || !strings.HasSuffix(err.Error(), "there are none") {
@@ -253,11 +253,8 @@ func TestParseAt(t *testing.T) {
 		"":                          {},
 		"2026-07-06T11:00:00Z":      noon.Add(-time.Hour),
 		"2026-07-06T13:00:00+02:00": noon.Add(-time.Hour),
-		"2026-07-06 13:00":          noon.Add(-time.Hour),
-		"2026-07-06T13:00:00":       noon.Add(-time.Hour),
 		"13:00":                     noon.Add(-time.Hour),
 		"15:00":                     noon.Add(-23 * time.Hour),
-		"13:00:30":                  noon.Add(-time.Hour + 30*time.Second),
 		"90m":                       noon.Add(-90 * time.Minute),
 	} {
 		if got, err := parseAt(value, now); err != nil || !got.Equal(want) {

@@ -138,7 +138,7 @@ func TestComplaints(t *testing.T) {
 		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
 		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
 		"members that come to another number": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {all: {granted: 5, members: [{name: b, granted: 3}]}}}\nexpect: {scaling: {max: 3}}\n"), "test",
-			"state.usage.all.granted: is 5, but the members come to 3: leave it out, it is counted\n", 1},
+			"state.usage.all: granted is 5 and pools is 0, but the members come to 3 and 1: leave both out, they are counted\n", 1},
 		"usage by a label that the pool lacks": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {labels: {team: {pools: 1}}}}\nexpect: {scaling: {max: 3}}\n"), "test",
 			"state.usage.labels.team: the pool has no label team\n", 1},
 		"a scenario that can't be read": {map[string]string{"x.rego": cap3, "b.scenario.yaml": "pool: [a\n", "a.scenario.yaml": "pool: a\nname: y\nexpect: {template: {allowed: true}}\n"}, "test -v",
@@ -446,7 +446,7 @@ func FuzzScenarios(f *testing.F) {
 			t.Error("nothing was said of an empty file")
 		}
 		for _, c := range cases {
-			c.question(w, time.Time{}, "UTC")
+			_, _ = c.questions(w, time.Time{}, "UTC")
 		}
 	})
 }

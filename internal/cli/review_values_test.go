@@ -128,7 +128,7 @@ func TestTheClosestPriceFileHolds(t *testing.T) {
 func TestNoFormIsWrittenToADash(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	got := corral(t, repository, "review", "--write", "markdown=-")
-	if _, err := os.Stat(filepath.Join(repository, "-")); err == nil || got.code != exitError || !strings.Contains(got.stderr, "--write markdown=-: standard output is for --output; name a file") {
+	if _, err := os.Stat(filepath.Join(repository, "-")); err == nil || got.code != exitError || !strings.Contains(got.stderr, "and the name of a file; found \"markdown=-\"") {
 		t.Errorf("%v, %+v", err, got)
 	}
 }

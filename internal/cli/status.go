@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -79,14 +80,14 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	case o.watch && o.output.value != "text":
 		return fmt.Errorf("--watch: it shows text alone, not %s", o.output.value)
 	}
-	reader, namespace, err := o.cluster.connect()
+	from, namespace, err := o.cluster.connect()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnseen, err)
 	}
 	look := func(ctx context.Context) explain.Page {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		g := &statusReader{client: reader, own: namespace, namespace: namespace, lease: o.lease, now: o.cluster.clock.Now, wait: wait}
+		g := &statusReader{reader{from, namespace, namespace, brief, nil}, o.lease, o.cluster.clock.Now, wait}
 		if o.everywhere {
 			g.namespace = ""
 		}
@@ -147,29 +148,23 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 
 // show writes a page that is the first, or differs from the former one.
 func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
-	if former == nil && !isTerminal {
-		_, err := io.WriteString(w, page.Text())
-		return err
-	}
-	var changes []string
+	text := page.Text()
 	if former != nil {
-		if changes = page.Changes(former); len(changes) == 0 {
+		changes := page.Changes(former)
+		if len(changes) == 0 {
 			return nil
 		}
+		at := page.Time.UTC().Format(wording.Clock) + " "
+		text = at + strings.Join(changes, "\n"+at) + "\n"
 	}
 	if isTerminal {
+		text = page.Text()
 		if _, err := io.WriteString(exactly(w), clear); err != nil {
 			return err
 		}
-		_, err := io.WriteString(w, page.Text())
-		return err
 	}
-	for _, line := range changes {
-		if _, err := fmt.Fprintf(w, "%s %s\n", page.Time.UTC().Format(wording.Clock), line); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // isTerminal reports whether a writer is a terminal.

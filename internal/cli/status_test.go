@@ -80,7 +80,7 @@ func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.
 func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) explain.Page {
 	c := fakeCluster(refuse, objects...)
 	still := func(context.Context, time.Duration) error { return nil }
-	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: still}
+	g := &statusReader{reader{c, namespace, "ci", brief, nil}, "corral-system", func() time.Time { return noon }, still}
 	return explain.Look(g.read(context.Background()))
 }
 
@@ -105,7 +105,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		},
 		"no right at all": {
 			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: explain.Unknown,
-			want: []string{"RunnerPools, GitHubConnections, PoolSources, RunnerScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
+			want: []string{"RunnerPools, GitHubConnections, RunnerScaleSets, Runners, PoolSources, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
 		},
 		"a connection of another namespace that may not be read": {
 			namespace: "qa", refuse: func(obj any, namespace string) bool {
@@ -197,7 +197,7 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 				}
 				return errors.Join(tc.err, change(t.Context(), lease))
 			}
-			g := &statusReader{client: c, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: wait}
+			g := &statusReader{reader{c, "", "ci", brief, nil}, "corral-system", func() time.Time { return noon }, wait}
 			page := explain.Look(g.read(t.Context()))
 			if page.Verdict != tc.want || looks != tc.looks {
 				t.Errorf("looked again %d times:\n%s", looks, page.Text())
@@ -394,7 +394,7 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 
 // A request that fails is of one kind, and what made it fail of all.
 func TestWhatKeepsAllFromBeingReadIsSaidOnce(t *testing.T) {
-	g := &statusReader{}
+	g := &reader{why: brief}
 	for _, kind := range []string{"runners", "runnerpools"} {
 		g.cannot(kind, &url.Error{Op: "Get", URL: "https://10.0.0.1/apis/corral.dev/v1alpha1/" + kind, Err: errors.New("connection refused")})
 		g.cannot(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))

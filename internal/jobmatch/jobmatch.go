@@ -169,6 +169,9 @@ func (p *Pool) Has(asked []string) bool {
 // Labels returns the labels of the pool's runners, in lower case.
 func (p *Pool) Labels() iter.Seq[string] { return maps.Keys(p.labels) }
 
+// Size returns how many labels the pool's runners bear.
+func (p *Pool) Size() int { return p.size }
+
 // Labels normalizes labels: it converts them to lower case and drops empty ones.
 func Labels(labels []string) []string {
 	all := make([]string, 0, len(labels))

@@ -230,12 +230,12 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 // It returns the number of removed waiting jobs.
 func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	l.advance(now)
-	expired, seconds := 0, l.seconds()
+	expired := 0
 	if l.live() < MaxJobs {
 		l.dropped = 0
 	}
 	for id, j := range l.jobs {
-		age := time.Duration(seconds-min(j.news, seconds)) * time.Second
+		age := l.Quiet(id)
 		switch {
 		case (j.state == Queued || j.state == Waiting) && age >= hold:
 			expired++
@@ -247,8 +247,13 @@ func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	return expired
 }
 
-// bound removes the jobs that ended first if there are too many. It removes several at once, so that most events need
-// no iteration over all jobs.
+// Quiet returns for how long nothing was heard of a job while the clock went.
+func (l *Ledger) Quiet(id int64) time.Duration {
+	seconds := l.seconds()
+	return time.Duration(seconds-min(l.jobs[id].news, seconds)) * time.Second
+}
+
+// bound forgets the jobs that ended first when there are too many. It does so in steps, so that not each event costs a look at all.
 func (l *Ledger) bound() {
 	if l.count[Done]+l.count[Elsewhere] > MaxDone {
 		l.ForgetEnded(MaxDone - MaxDone/8)

@@ -506,3 +506,16 @@ func BenchmarkEncodeTenThousand(b *testing.B) {
 		l.Encode()
 	}
 }
+
+func TestQuietIsTimeWithoutNews(t *testing.T) {
+	begun := time.Unix(1_000_000, 0)
+	l := New(begun)
+	l.Pause(false, begun)
+	l.Record(Event{ID: 1, State: Queued}, begun.Add(time.Minute))
+	l.Pause(true, begun.Add(3*time.Minute))
+	l.Pause(false, begun.Add(10*time.Minute))
+	l.Pause(true, begun.Add(11*time.Minute))
+	if got := l.Quiet(1); got != 3*time.Minute {
+		t.Errorf("quiet for %s, want 3m: the clock stood still while paused", got)
+	}
+}
