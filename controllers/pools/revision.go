@@ -111,7 +111,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	}
 	t.note = join(t.note, podspec.HooksMayRead(pool))
 	if former, isSame := strings.CutSuffix(last, content); isSame && former != name {
-		message := fmt.Sprintf("somebody changed the pool's ControllerRevisions: the template of revision %s is revision %s by now", former, name)
+		message := fmt.Sprintf("the pool's ControllerRevisions were modified: the template of revision %s is now revision %s", former, name)
 		kube.Warn(ctx, "ControllerRevisions were changed", "reason", message)
 		r.Event(pool, corev1.EventTypeWarning, revisionChangedEvent, message)
 	}
@@ -213,7 +213,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 }
 
 // errHidden is of a name that another revision has, which the cache will never show.
-var errHidden = errors.New("the revision is somebody else's")
+var errHidden = errors.New("the revision belongs to another owner")
 
 // alreadyThere is what comes of a revision that is there and that the cache doesn't show: it may not do so yet, or somebody made one without
 // the labels of ours.

@@ -130,7 +130,7 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 			[]client.Object{&v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}},
 			webhook.ErrUnknownConnection, "no such GitHubConnection with spec.webhook",
 		},
-		"no Secret": {[]client.Object{connection("hook")}, webhook.ErrNoSecret, "no secret: Secret hook isn't there"},
+		"no Secret": {[]client.Object{connection("hook")}, webhook.ErrNoSecret, "no secret: Secret hook not found"},
 		"no key":    {[]client.Object{connection("hook"), secretOf("hook", map[string]string{"token": "x"})}, webhook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
 		"only the former": {
 			[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookPreviousKey: "x"})},
@@ -252,7 +252,7 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 		err     string
 	}{
 		"held":             {[]client.Object{held("one", there)}, "10.1.2.3:8081", ""},
-		"released":         {[]client.Object{held("", there)}, "", "nobody holds the lease"},
+		"released":         {[]client.Object{held("", there)}, "", "no process holds the lease"},
 		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}, "KEY"))}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"leader of before": {[]client.Object{held("one", nil)}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"none":             {nil, "", `reading the lease: leases.coordination.k8s.io "corral.corral.dev" not found`},

@@ -77,7 +77,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 		now := &coordinationv1.Lease{}
 		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), now)
 		if err != nil && !apierrors.IsNotFound(err) {
-			g.cannot("whether somebody renews Lease "+leases[i].Name, err)
+			g.cannot("whether a controller renews Lease "+leases[i].Name, err)
 			continue
 		}
 		before := leases[i]

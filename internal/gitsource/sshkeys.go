@@ -37,7 +37,7 @@ func parseIdentity(data []byte, passphrase string) (ssh.Signer, error) {
 		return nil, fmt.Errorf("%w: identity is more than %d bytes", ErrAuthRefused, maxIdentityBytes)
 	}
 	if rounds := keyRounds(data); rounds > maxRounds {
-		return nil, fmt.Errorf("%w: the passphrase of identity is hashed in %d rounds, more than %d; write it anew with ssh-keygen -p -a 100", ErrAuthRefused, rounds, maxRounds)
+		return nil, fmt.Errorf("%w: the passphrase of identity is hashed in %d rounds, more than %d; rewrite it with ssh-keygen -p -a 100", ErrAuthRefused, rounds, maxRounds)
 	}
 	signer, err := ssh.ParsePrivateKey(data)
 	encrypted := &ssh.PassphraseMissingError{}
@@ -138,7 +138,7 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	unknown := &xknownhosts.KeyError{}
 	switch {
 	case errors.As(err, &unknown) && len(unknown.Want) > 0:
-		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key was changed, or somebody stands between",
+		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key changed, or another server intercepts the connection",
 			ErrUntrusted, host, name, unknown.Want[0].Line, ssh.FingerprintSHA256(unknown.Want[0].Key))
 	case errors.As(err, &unknown):
 		err = fmt.Errorf("%w: %s is not in known_hosts; it shows the %s; if that is right, add the line %q",

@@ -517,7 +517,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	}
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
-		Causes: "ScaleSetHeld name=\"linux\" owner=\"somebody else\"\nListening\nOfScaleSet",
+		Causes: "ScaleSetHeld name=\"linux\" owner=\"another process\"\nListening\nOfScaleSet",
 	})
 	s.look("ScaleSetHeld", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
