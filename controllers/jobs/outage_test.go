@@ -105,7 +105,7 @@ func TestTwentyMinutesOfLostDeliveriesAreCaughtUp(t *testing.T) {
 	})
 }
 
-// What GitHub takes for delivered may have been accepted by another process, such as a proxy.
+// What GitHub takes for delivered may have been accepted by somebody else, such as a proxy.
 func TestADeliveryThatSomebodyElseAcceptedIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPlace(t, connOf("acme", "acme"), poolOf("gpu"))

@@ -134,12 +134,12 @@ func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (
 	var err error
 	if text := data[jobsKey]; len(text) > 0 {
 		if jobs, err = reservation.Decode(text, k.Now()); err != nil {
-			log.Error(err, "Cannot decode the record of a pool's jobs; starting a new record")
+			log.Error(err, "The account of a pool's jobs begins anew")
 		}
 	}
 	if text := data[boostsKey]; len(text) > 0 {
 		if boosts, err = reservation.DecodeBoosts(text); err != nil {
-			log.Error(err, "Cannot decode the record of a pool's boosts; starting a new record")
+			log.Error(err, "The account of a pool's boosts begins anew")
 		}
 	}
 	return jobs, boosts

@@ -131,7 +131,7 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if !h.loaded {
 		h.loaded = true
 		if err := h.entries.Load(config.Data[explain.HistoryKey]); err != nil {
-			log.FromContext(ctx).Error(err, "Cannot decode the decision history; starting a new history")
+			log.FromContext(ctx).Error(err, "The decision history begins anew")
 		}
 	}
 	h.version = config.ResourceVersion

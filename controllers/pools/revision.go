@@ -213,7 +213,7 @@ func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPoo
 }
 
 // errHidden is of a name that another revision has, which the cache will never show.
-var errHidden = errors.New("the revision belongs to another owner")
+var errHidden = errors.New("the revision is somebody else's")
 
 // alreadyThere is what comes of a revision that is there and that the cache doesn't show: it may not do so yet, or somebody made one without
 // the labels of ours.

@@ -52,7 +52,7 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 			}
 		}
 		if i.kind == poolKind && withheld.Has(i.name) {
-			failed.said = append(failed.said, at(o, "not applied, because the permissions of its hooks are missing"))
+			failed.said = append(failed.said, at(o, "not applied, for want of the rights of its hooks"))
 			continue
 		}
 		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))

@@ -134,7 +134,7 @@ func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
 		return webhook.Peer{}, fmt.Errorf("reading the lease: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return webhook.Peer{}, errors.New("no process holds the lease")
+		return webhook.Peer{}, errors.New("nobody holds the lease")
 	}
 	address, err := addressOf(lease.Labels)
 	if err != nil {

@@ -252,7 +252,7 @@ func TestLeaderIsFoundByTheLease(t *testing.T) {
 		err     string
 	}{
 		"held":             {[]client.Object{held("one", there)}, "10.1.2.3:8081", ""},
-		"released":         {[]client.Object{held("", there)}, "", "no process holds the lease"},
+		"released":         {[]client.Object{held("", there)}, "", "nobody holds the lease"},
 		"leader without":   {[]client.Object{held("one", Labels(netip.AddrPort{}, "KEY"))}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"leader of before": {[]client.Object{held("one", nil)}, "", `reading where the leader listens: ParseAddr(""): unable to parse IP`},
 		"none":             {nil, "", `reading the lease: leases.coordination.k8s.io "corral.corral.dev" not found`},
