@@ -149,7 +149,7 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 		}
 	}
 	if len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0 {
-		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
+		return nil, fmt.Errorf("%w: Secret %s has no value for the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
 	}
 	return secrets, nil
 }
