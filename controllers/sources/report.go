@@ -104,12 +104,12 @@ func commitStateOf(source *v1alpha1.PoolSource, ready *metav1.Condition) rest.Co
 func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.CommitReport {
 	key := source.Namespace + "/" + source.Name
 	r := rest.CommitReport{Name: "corral/" + shortName(cluster) + "/" + key, ID: v.id, State: v.state}
-	what := "was refused; the previous revision stays in force"
+	what := "was refused; what was applied before stays in force"
 	switch v.state {
 	case rest.CommitSuccess:
 		r.Title, what = "Applied", "was applied"
 	case rest.CommitError:
-		r.Title, what = v.reason+": Corral retries", "has not been applied completely yet"
+		r.Title, what = v.reason+": it is tried again", "was not applied yet, or not in full"
 	default:
 		r.Title = wording.FirstLine(v.message)
 	}

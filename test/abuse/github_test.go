@@ -182,7 +182,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 		},
 		"limited": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 429, RetryAfter: 5 * time.Second},
-			want:  unavailable(sessionUnserved, "1", "429"),
+			want:  unavailable("GitHubRateLimited\nListening\nOfScaleSet", "1", "429"),
 		},
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
