@@ -132,7 +132,7 @@ func TestARevisionThatSomebodyReplacedIsNotAdopted(t *testing.T) {
 	b.allEvents()
 	b.reconcile()
 	r := b.pool().Status.Revision
-	if want := "somebody changed the pool's ControllerRevisions: the template of revision " + twins + " is revision " + r + " by now"; r == twins || !strings.Contains(strings.Join(b.allEvents(), "\n"), want) {
+	if want := "the pool's ControllerRevisions were modified: the template of revision " + twins + " is now revision " + r; r == twins || !strings.Contains(strings.Join(b.allEvents(), "\n"), want) {
 		t.Errorf("revision %s, of which nobody is told", r)
 	}
 }
@@ -148,7 +148,7 @@ func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
 	b.allEvents()
 	b.reconcile()
 	b.reconcile()
-	if told := b.allEvents(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
+	if told := b.allEvents(); !strings.Contains(strings.Join(told, "\n"), former+"; another template replaced revision "+twins) {
 		t.Errorf("told %q", told)
 	}
 	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {

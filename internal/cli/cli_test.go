@@ -207,7 +207,7 @@ func TestInitNeverOverwrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := corral(t, folder, "init")
-	want := outcome{stderr: "Error: pools/linux.cue is there already, nothing was written\n", code: exitError}
+	want := outcome{stderr: "Error: pools/linux.cue already exists, so nothing was written\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}

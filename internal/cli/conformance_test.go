@@ -57,7 +57,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 		t.Errorf("report %+v", report)
 	}
 	text := corral(t, t.TempDir(), args...)
-	if want := "differs      labels changed in place: the former labels are kept\n"; !strings.Contains(text.stdout, want) {
+	if want := "differs      labels changed in place: GitHub kept the previous labels\n"; !strings.Contains(text.stdout, want) {
 		t.Errorf("%q isn't in:\n%s", want, text.stdout)
 	}
 	if want := "Error: 1 of 27 findings differ from what Corral relies on, or weren't shown\n"; text.stderr != want {

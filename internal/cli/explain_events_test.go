@@ -83,17 +83,17 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 		refuse  func(any, string) error
 		want    []string
 	}{
-		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for RunnerPool ci/gpu, which knows of it", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts at ci/gpu"}},
-		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for an approval"}},
+		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for RunnerPool ci/gpu, which knows the job", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts for ci/gpu"}},
+		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, written())), want: []string{"it waits for an approval"}},
 		"running":                  {job: "3", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner of RunnerPool ci/gpu has it"}},
-		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner has it that isn't of RunnerPool ci/gpu"}},
+		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"according to the events of RunnerPool ci/gpu, a runner outside that pool has it"}},
 		"ended":                    {job: "5", objects: world(true, jobsOf(gpu, written())), want: []string{"it has ended"}},
-		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"doesn't know of it", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
-		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"doesn't know of it"}},
-		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but doesn't know of it: it receives no events"}},
+		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"does not know the job", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
+		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"does not know the job"}},
+		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but does not know the job, because it receives no events"}},
 		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs is not the pool's"}},
 		"what is damaged":          {job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, []byte("x"))), want: []string{"whether RunnerPool ci/gpu knows of the job: reading reservations: unpacking"}},
-		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"ask with the address of the job"}},
+		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"use the URL of the job"}},
 		"without the right": {
 			job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())),
 			refuse: func(obj any, _ string) error {
@@ -102,7 +102,7 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 				}
 				return nil
 			},
-			want: []string{"whether RunnerPool ci/gpu knows of the job: configmaps \"gpu-jobs\" is forbidden", "RunnerPool ci/gpu fits: it knows of"},
+			want: []string{"whether RunnerPool ci/gpu knows of the job: configmaps \"gpu-jobs\" is forbidden", "RunnerPool ci/gpu fits. The pool knows of"},
 		},
 	}
 	for name, tc := range tests {
@@ -127,8 +127,8 @@ func TestExplainWhoTakesEventsIn(t *testing.T) {
 		refuse  func(any, string) error
 		want    string
 	}{
-		"a webhook":             {[]client.Object{connectionTo("acme", "https://github.com/acme", true)}, nil, "by the webhook of GitHubConnection ci/acme"},
-		"another's webhook":     {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("app", "https://github.com/acme/app", true)}, nil, "by the webhook of GitHubConnection ci/app"},
+		"a webhook":             {[]client.Object{connectionTo("acme", "https://github.com/acme", true)}, nil, "through the webhook of GitHubConnection ci/acme"},
+		"another's webhook":     {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("app", "https://github.com/acme/app", true)}, nil, "through the webhook of GitHubConnection ci/app"},
 		"one of another GitHub": {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("ghes", "https://ghe.acme.io/acme", true)}, nil, "It receives no events"},
 		"no connection":         {nil, nil, "which GitHubConnections take events in: there is no GitHubConnection acme"},
 		"connections that can't be": {nil, func(obj any, _ string) error {

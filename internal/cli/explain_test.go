@@ -122,7 +122,7 @@ func TestExplain(t *testing.T) {
 		"a job that is being done": {args: []string{"https://github.com/acme/app/actions/runs/123"}, want: []string{"Runners here have 1 job of this run.", "ci/linux-1 of RunnerPool ci/linux: build of acme/app"}},
 		"a job that waits": {
 			args: []string{"job", "https://github.com/acme/app/actions/runs/124/job/1"}, labels: []string{"linux"},
-			want: []string{"No runner has the job now. It may have finished. If it waits, it is for RunnerPool ci/linux: it is full", "limits.rego:3"},
+			want: []string{"No runner has the job now. It may have finished. If it waits, it waits for RunnerPool ci/linux. The pool is full", "limits.rego:3"},
 		},
 		"a job, of one namespace's rights": {
 			args: []string{"job", "https://github.com/acme/app/actions/runs/124/job/1"}, labels: []string{"linux"},
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 				}
 				return forbidden
 			},
-			want: []string{"No visible runner has the job. Another runner may have it, or the job may have finished. If it waits, it is for RunnerPool ci/linux", "RunnerPools of other namespaces than ci: things is forbidden"},
+			want: []string{"No visible runner has the job. Another runner may have it, or the job may have finished. If it waits, it waits for RunnerPool ci/linux", "RunnerPools of other namespaces than ci: things is forbidden"},
 		},
 	}
 	for name, tc := range tests {

@@ -54,7 +54,7 @@ the schema, so that editors and the cue command work without a network.
 With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
 
-A file that is there already is never overwritten: then nothing is written. Only --schema-only
+The command never overwrites a file. If one exists, it writes nothing. Only --schema-only
 replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
@@ -193,7 +193,7 @@ func writeFiles(folder string, files map[string][]byte, replace bool) error {
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {
 		if _, err := root.Lstat(name); err == nil && !replace {
-			return fmt.Errorf("%s is there already, nothing was written", filepath.Join(folder, name))
+			return fmt.Errorf("%s already exists, so nothing was written", filepath.Join(folder, name))
 		}
 	}
 	for _, name := range names {

@@ -227,7 +227,7 @@ func failsOn(word string, r *review.Result) error {
 		}
 	case word == "broken", word == "newly-denied":
 	case !comparable:
-		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
+		return fmt.Errorf("the base cannot be compared, so --fail-on %s cannot be evaluated", word)
 	case isCost:
 		return dearer(limit, word, r)
 	default:
@@ -244,11 +244,11 @@ func dearer(limit float64, word string, r *review.Result) error {
 	c, n := r.Cost, r.Uncounted()
 	switch {
 	case c == nil || c.Before == nil:
-		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
+		return fmt.Errorf("the prices of both sides are not known, so --fail-on %s cannot be evaluated", word)
 	case c.After.Typical-c.Before.Typical > limit:
 		return fmt.Errorf("%s %s more a month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
 	case n > 0:
-		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
+		return fmt.Errorf("%s without a price or without a max, so --fail-on %s cannot be evaluated", wording.Count(n, "pool"), word)
 	}
 	return nil
 }

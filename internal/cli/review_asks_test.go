@@ -44,7 +44,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		"a month that costs more, but no more":   {"02-template", "", "cost>800", exitOK, ""},
 		"a new denial":                           {"06-blocking-policy", "", "newly-denied", exitDenied, "Error: 2 of 3 pools denied by policy\n"},
 		"a denial, which nobody minds":           {"06-blocking-policy", "", "broken", exitOK, ""},
-		"costs that nobody knows":                {"02-template", "prices.yaml", "cost>1", exitError, "Error: no prices of both sides are known, so nobody knows of --fail-on cost>1\n"},
+		"costs that nobody knows":                {"02-template", "prices.yaml", "cost>1", exitError, "Error: the prices of both sides are not known, so --fail-on cost>1 cannot be evaluated\n"},
 		"a broken head, whatever else is minded": {"02-template", "pools.cue", "deleted", exitError, "Error: the head can't be applied: 1 problem\n"},
 		"no number":                              {"02-template", "", "cost>a", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"cost>a\"\n"},
 		"an unknown word":                        {"02-template", "", "added", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"added\"\n"},
@@ -66,7 +66,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 	}
 	folder := edited(t, "10-deleted-pool", "", nil)
 	overwriteWith(t, filepath.Join(folder, "base/pools.cue"), broken(""))
-	const unknown = "Error: the base can't be compared, so nobody knows of --fail-on deleted\n"
+	const unknown = "Error: the base cannot be compared, so --fail-on deleted cannot be evaluated\n"
 	if got := corral(t, folder, "review", "base", "head", "--fail-on", "deleted"); got.code != exitError || got.stderr != unknown {
 		t.Errorf("without a base: %+v", got)
 	}
@@ -79,7 +79,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 	}
 	pools := filepath.Join(unbounded, "head/pools.cue")
 	overwriteWith(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
-	const uncounted = "Error: 1 pool without a price or without a max, so nobody knows of --fail-on cost>10000\n"
+	const uncounted = "Error: 1 pool without a price or without a max, so --fail-on cost>10000 cannot be evaluated\n"
 	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
 		t.Errorf("a pool loses its max: %+v", got)
 	}

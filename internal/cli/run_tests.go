@@ -71,9 +71,9 @@ func newTest() *cobra.Command {
 which say what policies are to decide about a pool in a situation. Policies decide as they
 do in the cluster: the same engine, without network, clock and random.
 
-A failed test is told with what was expected, what came, and the rules that made it; the
-exit code is 1. The same holds when a file can't be read or compiled, when --run matches no
-test, and when less than --threshold percent of the lines of rules is reached by tests.`,
+A failed test is reported with the expected result, the actual result and the rules that
+produced it. The exit code is 1. It is also 1 if a file cannot be read or compiled, if --run
+matches no test, or if tests reach less than --threshold percent of the lines of rules.`,
 		Example: "  corral test\n  corral test --run closed -v\n  corral test policies --coverage --threshold 90\n  corral test --policy ../guard -o junit > junit.xml",
 	}
 	d := bindDefinitions(c)

@@ -71,7 +71,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 		now := coordinationv1.Lease{}
 		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), &now)
 		if client.IgnoreNotFound(err) != nil {
-			g.cannot("whether somebody renews Lease "+before.Name, err)
+			g.cannot("whether a controller renews Lease "+before.Name, err)
 			continue
 		}
 		if err == nil {

@@ -85,9 +85,9 @@ connection's credentials, if you may read its Secret.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
-and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is told on standard error with its rule
-and what to change, and the exit code is 2. Numbers that policies change, warnings, and what
-audited policies would do, are told and change no exit code.
+and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is reported on standard
+error with its rule and its remedy, and the exit code is 2. Changed numbers, warnings and the
+results of audited policies are reported without changing the exit code.
 
 --output github annotates a pull request, sarif is for code scanning, junit for CI systems.`,
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +

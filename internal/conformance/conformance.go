@@ -193,7 +193,7 @@ func (r *run) labels(ctx context.Context) {
 		got, err = r.sets.Get(ctx, r.set.ID)
 	}
 	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
-		err = errors.New("the former labels are kept")
+		err = errors.New("GitHub kept the previous labels")
 	}
 	r.tell("labels changed in place", "they changed", err, "to change a pool's labels, give it another scaleSetName; until then it says LabelsKept")
 }
@@ -253,7 +253,7 @@ func (r *run) sessions(ctx context.Context) {
 		_ = other.Close(ctx) // it is deleted with the scale set
 	}
 	resumed, _, err := r.others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
-	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {
+	if r.tell("session of another process resumed", "it continues", err, "after a crash, a pool relies on statistics until the previous session expires") {
 		r.session = resumed
 	}
 	r.poll(ctx)
@@ -283,14 +283,14 @@ func (r *run) abandoned(ctx context.Context) {
 	switch {
 	case err != nil:
 	case refusals == 0:
-		err = errors.New("it blocks nobody")
+		err = errors.New("it does not block a new session")
 	case took > scaleset.SessionLife:
 		err = fmt.Errorf("blocks for %s", took.Round(time.Second))
 	}
-	r.tell("session that nobody closed", "blocks for "+took.Round(time.Second).String(), err,
-		fmt.Sprintf("after a crash, Corral waits for a former session for %s at most, and takes it for another's then", scaleset.SessionLife))
+	r.tell("session that was not closed", "blocks for "+took.Round(time.Second).String(), err,
+		fmt.Sprintf("after a crash, Corral waits up to %s for a previous session, and then assumes that it belongs to another process", scaleset.SessionLife))
 	if r.session != nil {
-		r.tell("session of a former owner", "closed", r.close(ctx), "the next leader waits until the session expires")
+		r.tell("session of a previous owner", "closed", r.close(ctx), "the next leader waits until the session expires")
 	}
 }
 

@@ -113,8 +113,8 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 		"no statistics":             {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Alter: githubsim.AlterNoStatistics}, differ: map[string]Verdict{"statistics without a session": Differs}},
 		"polls that aren't held":    {options: githubsim.Options{Hold: time.Millisecond}, differ: map[string]Verdict{"held poll": Differs}},
 		"sessions that block nobody": {options: githubsim.Options{SessionExpiry: time.Nanosecond}, differ: map[string]Verdict{
-			"second session": Differs, "session of another process resumed": Differs, "held poll": Differs, "session that nobody closed": Differs,
-			"session closed": Differs, "session of a former owner": Differs,
+			"second session": Differs, "session of another process resumed": Differs, "held poll": Differs, "session that was not closed": Differs,
+			"session closed": Differs, "session of a previous owner": Differs,
 		}},
 		"a making that isn't answered": {fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, DropAnswer: true, Status: 504, Times: 1}, differ: map[string]Verdict{"scale set made": NotShown}},
 		"GitHub asks to wait":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: time.Minute, Times: 1}, differ: map[string]Verdict{"runner registered": NotShown}},

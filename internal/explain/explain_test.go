@@ -227,7 +227,7 @@ func TestPool(t *testing.T) {
 		},
 		"pool-updated": func(f *PoolFacts) {
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{
-				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all is replaced; linux-6f1c is kept until a runner of linux-77aa has done well",
+				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all runners are replaced; Corral keeps linux-6f1c until a runner of linux-77aa succeeds",
 			}
 			f.condition(v1alpha1.UpdatedCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "revision linux-77aa")
 		},

@@ -108,7 +108,7 @@ func TestRefusalsOverSSH(t *testing.T) {
 		"another host key": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
 			a.KnownHosts = []byte("# ours\n" + knownhosts.Line([]string{s.Address}, other.PublicKey()))
 		}, cause: ErrUntrusted, says: " shows the ssh-ed25519 key " + ssh.FingerprintSHA256(s.Host.PublicKey()) +
-			", and line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey()) + ": the key was changed, or the connection is intercepted"},
+			", and line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey()) + ": the key changed, or another server intercepts the connection"},
 		"a revoked host key":        {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(line + "\n@revoked " + line) }, cause: ErrUntrusted, says: "revoked"},
 		"malformed known hosts":     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte("# ours\nexample.com ssh-rsa x") }, cause: ErrUntrusted, says: "known_hosts:2"},
 		"patterns without end":      {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.Repeat("*1", 60) + line) }, cause: ErrUntrusted, says: "more than 2 * in one pattern"},

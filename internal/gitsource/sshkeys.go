@@ -138,7 +138,7 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	unknown := &xknownhosts.KeyError{}
 	switch {
 	case errors.As(err, &unknown) && len(unknown.Want) > 0:
-		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key was changed, or the connection is intercepted",
+		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key changed, or another server intercepts the connection",
 			ErrUntrusted, host, name, unknown.Want[0].Line, ssh.FingerprintSHA256(unknown.Want[0].Key))
 	case errors.As(err, &unknown):
 		err = fmt.Errorf("%w: %s is not in known_hosts; it shows the %s; if that is right, add the line %q",

@@ -63,7 +63,7 @@ func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 		checkDepth(content, name, d)
 		for key, value := range content {
 			if _, taken := data[key]; taken {
-				d.add(nil, "%s: data.%s is there already", name, key)
+				d.add(nil, "%s: data.%s already exists", name, key)
 			}
 			data[key] = value
 		}

@@ -181,7 +181,7 @@ func checkOverlap(own, library map[string]*ast.Module, d *diagnostics) {
 	for _, file := range slices.Sorted(maps.Keys(own)) {
 		for _, rule := range own[file].Rules {
 			if name := packageName(own[file]) + "." + ruleName(rule); taken[name] {
-				d.add(rule.Location, "the built-in library has a rule %s already: rename this one", name)
+				d.add(rule.Location, "the built-in library already has a rule %s: rename this rule", name)
 			}
 		}
 	}

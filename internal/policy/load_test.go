@@ -277,7 +277,7 @@ func TestLoadTellsWhatIsWrongInASource(t *testing.T) {
 				Library: &v1alpha1.PolicyLibrary{Images: &v1alpha1.ImageRules{RequireDigest: true}},
 				Modules: map[string]string{"p.rego": "package corral.library.images\nundigested contains \"a\"\n"},
 			},
-			[]string{"p.rego:2:1: the built-in library has a rule corral.library.images.undigested already: rename this one"},
+			[]string{"p.rego:2:1: the built-in library already has a rule corral.library.images.undigested: rename this rule"},
 		},
 		"several modules": {
 			Source{Modules: map[string]string{"b.rego": "package corral.template\ndeny contains a", "a.rego": "package"}},

@@ -63,7 +63,7 @@ func (s *Source) Merge(config, key, text string) error {
 	}
 	name := config + "/" + key
 	if _, taken := (*files)[name]; taken {
-		return fmt.Errorf("%s is there already", name)
+		return fmt.Errorf("%s already exists", name)
 	}
 	if *files == nil {
 		*files = map[string]string{}

@@ -182,7 +182,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 		},
 		"limited": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 429, RetryAfter: 5 * time.Second},
-			want:  unavailable(sessionUnserved, "1", "429"),
+			want:  unavailable("GitHubRateLimited\nListening\nOfScaleSet", "1", "429"),
 		},
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
@@ -296,7 +296,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	eventually(s.T, func(ctx context.Context) error { return errors.Join(s.running(1), s.idle(ctx, "linux", 1)) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
-	s.runnerTells("linux", v1alpha1.GitHubUnavailableReason, `"RUNNER"`, "429")
+	s.runnerTells("linux", "GitHubRateLimited", `"RUNNER"`, "429")
 	s.troubled()
 	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
 	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements go on
@@ -517,7 +517,7 @@ func TestASessionThatIsStolen(t *testing.T) {
 	}
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
-		Causes: "ScaleSetHeld name=\"linux\" owner=\"somebody else\"\nListening\nOfScaleSet",
+		Causes: "ScaleSetHeld name=\"linux\" owner=\"another process\"\nOfScaleSet",
 	})
 	s.look("ScaleSetHeld", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()

@@ -197,8 +197,8 @@ func (f *fluxed) dependents() {
 	f.source("image", v1alpha1.OCIRepositoryKind, "pools")
 	f.w.SetArtifact(f.T, external, func() { external.Status.Artifact = holds("external") })
 	f.w.SetArtifact(f.T, bucket, func() { bucket.Status.Artifact = holds("bucket") })
-	f.says("external", v1alpha1.DependencyNotReadyReason, "DependencyUnready\nflux/bucket")
-	f.says("bucket", v1alpha1.DependencyNotReadyReason, "DependencyUnready\nflux/image")
+	f.says("external", v1alpha1.DependencyNotReadyReason, "DependencyUnready", "flux/bucket")
+	f.says("bucket", v1alpha1.DependencyNotReadyReason, "DependencyUnready", "flux/image")
 	f.w.SetArtifact(f.T, image, func() { image.Status.Artifact = holds("image") })
 	for _, name := range []string{"image", "bucket", "external"} {
 		f.says(name, v1alpha1.SucceededReason)

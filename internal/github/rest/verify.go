@@ -206,7 +206,7 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 		if v.visible(ctx, client) {
 			return newError(v1alpha1.PermissionMissingReason, err, "%s", needs)
 		}
-		return newError(v1alpha1.ScopeNotFoundReason, err, "%s isn't there, or isn't visible to these credentials (%s)", v.target, needs)
+		return newError(v1alpha1.ScopeNotFoundReason, err, "%s not found, or not visible to these credentials (%s)", v.target, needs)
 	}
 	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which isn't understood", resp.StatusCode)
 	e.Code = resp.StatusCode
