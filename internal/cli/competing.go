@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/jobmatch"
@@ -20,20 +21,29 @@ func (w *workspace) competing() []report.Finding {
 	for i := range w.pools {
 		for j := range i {
 			first, second := &w.pools[j], &w.pools[i]
-			if first.Namespace != second.Namespace || !sourcesOverlap(first, second) {
-				continue
-			}
 			a, b := matchOf(first, scopes), matchOf(second, scopes)
-			if !jobmatch.Compete(&a, &b) {
-				continue
+			other, message := wording.Qualified(first.Namespace, first.Name), ""
+			if name := jobmatch.SharedName(&a, &b, first.GetScaleSetName(), second.GetScaleSetName()); name != "" && haveScaleSets(first, second) {
+				message = fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", name, other)
 			}
-			warning := second.warning(ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels",
-				fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", wording.Qualified(first.Namespace, first.Name)))
-			warning.Help = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
-			warnings = append(warnings, warning)
+			if first.Namespace == second.Namespace && sourcesOverlap(first, second) && jobmatch.Compete(&a, &b) {
+				message = fmt.Sprintf("the same jobs are for pool %s: webhooks give all of them to the older of the two", other)
+			}
+			if message != "" {
+				warning := second.warning(ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", message)
+				warning.Help = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
+				warnings = append(warnings, warning)
+			}
 		}
 	}
 	return warnings
+}
+
+// haveScaleSets reports whether both pools act and have scale sets.
+func haveScaleSets(a, b *declaredPool) bool {
+	return !slices.ContainsFunc([]*declaredPool{a, b}, func(p *declaredPool) bool {
+		return p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST
+	})
 }
 
 // sourcesOverlap says whether both pools count jobs by webhooks, and both act or both observe.

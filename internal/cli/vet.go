@@ -71,6 +71,8 @@ type vetPool struct {
 	Scaling   *scalingAnswer  `json:"scaling"`
 	// Update is how a change of the pool's template could begin to roll out now.
 	Update *updateAnswer `json:"update"`
+
+	declared *v1alpha1.RunnerPool
 }
 
 func newVet(version string) *cobra.Command {
@@ -199,6 +201,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 			Template: a.askTemplate(ctx, question),
 			Scaling:  a.askIdle(ctx, scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), at, zone),
 			Update:   a.askUpdate(ctx, firstStep(p, at, zone)),
+			declared: p.RunnerPool,
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/schema"
@@ -161,7 +162,7 @@ func (p vetPool) judged(v verdict, level report.Level, title, prefix string) rep
 		Path: p.Path + ".spec.template", Source: report.Place{File: v.Rule.File, Line: v.Rule.Line}, By: v.Rule.full(),
 	}
 	if v.Path != "" {
-		f.Path += "." + v.Path
+		f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, "spec.template."+v.Path)
 	}
 	return f
 }
