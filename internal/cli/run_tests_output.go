@@ -31,7 +31,7 @@ func (r *testReport) write(c *cobra.Command, f *format) error {
 		}
 		return f.write(c.OutOrStdout(), r)
 	case "github":
-		return report.GitHub(c.OutOrStdout(), fromCheckout(r.root, r.findings()))
+		return report.GitHub(annotating(c.OutOrStdout()), fromCheckout(r.root, r.findings()))
 	case "junit":
 		return report.JUnit(c.OutOrStdout(), r.suites())
 	}
