@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/features"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -76,5 +77,13 @@ func TestEachDefinitionIsFound(t *testing.T) {
 		if _, err := read(); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// Kubernetes' validation comes with a server's feature gates; client-go keeps its own, which are set in the environment.
+func TestClientsKeepTheirOwnFeatureGates(t *testing.T) {
+	t.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	if features.FeatureGates().Enabled(features.WatchListClient) {
+		t.Error("KUBE_FEATURE_WatchListClient=false has no effect")
 	}
 }
