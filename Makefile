@@ -58,7 +58,7 @@ test: ## All tests that need no hardware, the real API server included, with one
 
 .PHONY: nightly
 nightly: ## What .ci/run leaves out, in some hours: more mutations and reviews, all storms, two replicas, everything under the race detector, interop, mutants.
-	CORRAL_MUTATIONS=5000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses' ./internal/compile ./test/suite
+	CORRAL_MUTATIONS=2000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses' ./internal/compile ./test/suite
 	CORRAL_REVIEWS=300 $(GO) test -count=1 -timeout 60m ./test/review
 	$(MAKE) chaos failover test-race interop mutants
 
