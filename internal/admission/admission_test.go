@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/features"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -28,17 +29,18 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		object string
 		want   []string
 	}{
-		"nothing":             {pool("", "", ""), nil},
-		"a kind of others":    {`{apiVersion: v1, kind: Secret}`, nil},
-		"a version":           {`{apiVersion: corral.dev/v2, kind: RunnerPool}`, []string{"apiVersion"}},
-		"a name":              {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
-		"a schedule twice":    {pool(`scale: {schedules: [{name: a, cron: {schedule: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {schedule: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules"}},
-		"unknown fields":      {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {schedule: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, runnerLables: [a],", "", ""), []string{"spec.runnerLables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
-		"labels twice":        {pool("runnerLabels: [a, a],", "", ""), []string{"spec.runnerLabels[1]"}},
-		"rest of a scale set": {pool("rest: {placeholder: Always},", "", ""), []string{"spec"}},
-		"actions of a push":   {pool("demand: {boosts: [{name: a, event: push, actions: [created]}]},", "", ""), []string{"spec.demand.boosts[0]"}},
-		"too large":           {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec"}},
-		"no progress":         {pool("update: {maxSurge: 0, maxUnavailable: 0},", "", ""), []string{"spec.update"}},
+		"nothing":              {pool("", "", ""), nil},
+		"fields that are null": {pool("scale: null, runnerLabels: null, containerMode: null, deadlines: {startup: null}, update: {maxSurge: null}, mode: null,", "", ""), nil},
+		"a kind of others":     {`{apiVersion: v1, kind: Secret}`, nil},
+		"a version":            {`{apiVersion: corral.dev/v2, kind: RunnerPool}`, []string{"apiVersion"}},
+		"a name":               {`{apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: A_b}, spec: {mode: Enforce}}`, []string{"metadata.name"}},
+		"a schedule twice":     {pool(`scale: {schedules: [{name: a, cron: {schedule: "0 7 * * *", duration: 1h}, scale: {max: 1}}, {name: a, cron: {schedule: "0 8 * * *", duration: 1h}, scale: {max: 1}}]},`, "", ""), []string{"spec.scale.schedules"}},
+		"unknown fields":       {pool("scale: {mx: 1, schedules: [{name: a, zon: b, cron: {schedule: \"0 7 * * *\", duration: 1h}, scale: {max: 1}}]}, runnerLables: [a],", "", ""), []string{"spec.runnerLables", "spec.scale.mx", "spec.scale.schedules[0].zon"}},
+		"labels twice":         {pool("runnerLabels: [a, a],", "", ""), []string{"spec.runnerLabels[1]"}},
+		"rest of a scale set":  {pool("rest: {placeholder: Always},", "", ""), []string{"spec"}},
+		"actions of a push":    {pool("demand: {boosts: [{name: a, event: push, actions: [created]}]},", "", ""), []string{"spec.demand.boosts[0]"}},
+		"too large":            {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec"}},
+		"no progress":          {pool("update: {maxSurge: 0, maxUnavailable: 0},", "", ""), []string{"spec.update"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, refused(t, tc.object)); diff != "" {
@@ -75,5 +77,13 @@ func TestEachDefinitionIsFound(t *testing.T) {
 		if _, err := read(); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// Kubernetes' validation comes with a server's feature gates; client-go keeps its own, which are set in the environment.
+func TestClientsKeepTheirOwnFeatureGates(t *testing.T) {
+	t.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	if features.FeatureGates().Enabled(features.WatchListClient) {
+		t.Error("KUBE_FEATURE_WatchListClient=false has no effect")
 	}
 }

@@ -44,7 +44,8 @@ func deps(t *testing.T, pkg string) []string {
 
 func TestPurePackagesReachNoClient(t *testing.T) {
 	never := []string{
-		"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
+		"k8s.io/client-go/rest", "k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/discovery", // its feature gates are no client
+		"k8s.io/client-go/tools", "k8s.io/client-go/transport", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime", "github.com/actions/scaleset",
 		"github.com/google/go-github", "github.com/go-git", module + "internal/kube", module + "controllers",
 	}
 	for _, adapter := range Adapters.Packages {

@@ -5,10 +5,13 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 // poolsWith declares a pool with schedules.
@@ -125,5 +128,36 @@ func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	}
 	if got := corral(t, folder, "eval", "scaling", "-f", "a.scenario.yaml"); !strings.Contains(got.stdout, "max 20 → 19") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The recipe for ARC's startTime and untilTime, as the page has it: four weekends, and nothing before or after them.
+func TestTheRecipeForPeriodsOfARCHoldsTheLastOne(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(top, "docs", "demand", "schedules.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, recipe, found := strings.Cut(string(page), "```yaml\nschedules:\n")
+	recipe, _, _ = strings.Cut(recipe, "```")
+	schedules, err := yaml.YAMLToJSON([]byte(recipe))
+	if err != nil || !found {
+		t.Fatal(err)
+	}
+	files := poolsWith(strings.Trim(strings.TrimSpace(string(schedules)), "[]"))
+	files["min.cue"] = "package pools\n\npools: a: spec: scale: min: 5\n"
+	got := corral(t, repositoryOf(t, files), "calendar", "--from", "2026-04-20T00:00:00Z", "--days", "60", "--zone", "Europe/Berlin", "--pool", "a")
+	var changes []string
+	for _, line := range strings.Split(got.stdout, "\n") {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[1], "2026-") && (len(changes) == 0 || !strings.HasSuffix(changes[len(changes)-1], " "+fields[4])) {
+			changes = append(changes, strings.Join(fields[1:5], " "))
+		}
+	}
+	want := []string{
+		"2026-04-20 02:00 CEST 5", "2026-05-01 00:00 CEST 0", "2026-05-03 00:00 CEST 5", "2026-05-08 00:00 CEST 0", "2026-05-10 00:00 CEST 5",
+		"2026-05-15 00:00 CEST 0", "2026-05-17 00:00 CEST 5", "2026-05-22 00:00 CEST 0", "2026-05-24 00:00 CEST 5",
+	}
+	if diff := cmp.Diff(want, changes); diff != "" {
+		t.Errorf("%s\n%s\n%s", diff, got.stdout, got.stderr)
 	}
 }

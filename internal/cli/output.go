@@ -154,7 +154,7 @@ type forms struct {
 func (f *format) report(w io.Writer, v any, of forms) error {
 	switch f.value {
 	case "github":
-		return report.GitHub(w, fromCheckout(of.root, of.findings()))
+		return report.GitHub(annotating(w), fromCheckout(of.root, of.findings()))
 	case "sarif":
 		return report.SARIF(w, of.version, fromCheckout(of.root, of.findings()))
 	case "junit":

@@ -67,6 +67,8 @@ type vetPool struct {
 	Path string `json:"path,omitempty"`
 	// The update is how a change of the pool's template could begin to roll out now.
 	answers
+
+	declared *v1alpha1.RunnerPool
 }
 
 func newVet(version string) *cobra.Command {
@@ -177,7 +179,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	a := w.asker()
 	for _, p := range w.pools {
 		o := p.object
-		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path}
+		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool}
 		// The change of a template begins while the pool has all the runners that it declares.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/schema"
@@ -121,7 +122,10 @@ func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 		for _, v := range verdicts {
 			add(level, v.ruleID(), titleOf(titles, v.Rule, title), prefix+v.Message)
 			f := &findings[len(findings)-1]
-			f.Path = strings.TrimSuffix(p.Path+".spec.template."+v.Path, ".")
+			f.Path = p.Path + ".spec.template"
+			if v.Path != "" {
+				f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, "spec.template."+v.Path)
+			}
 			f.Source = v.Rule.Place
 			f.By, f.Help = v.Rule.full(), v.Remediation
 		}

@@ -228,7 +228,21 @@ func Compete(a, b *Pool) bool {
 	return ShareRepositories(a.Repositories, b.Repositories)
 }
 
-// ShareRepositories reports whether two lists of patterns certainly have a repository in common.
+// SharedName returns one of the names of scale sets that both pools have as a label; empty if there is none. A job that asks for the name alone may go to
+// either.
+func SharedName(a, b *Pool, names ...string) string {
+	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
+		return ""
+	}
+	for _, name := range names {
+		if label := []string{name}; a.Bears(label) && b.Bears(label) {
+			return name
+		}
+	}
+	return ""
+}
+
+// ShareRepositories reports whether two lists of patterns surely have a repository in common.
 func ShareRepositories(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true

@@ -203,11 +203,11 @@ func TestTemplate(t *testing.T) {
 			},
 		},
 		"a daemon of the template's own": {
-			"{type: Docker}", `initContainers: [{name: dind, image: mine}], ` + runner,
+			"{type: Docker}", `initContainers: [{name: dind, image: mine, volumeMounts: [{name: work, mountPath: /home/runner/_work}]}], ` + runner,
 			map[string]string{"initContainers[dind].image": `"mine"`, "initContainers[dind].args": "", "initContainers[init-dind-externals].image": `"r"`, "volumes[dind-sock].emptyDir": "{}"},
 		},
 		"a daemon among the containers, as ARC had it": {
-			"{type: Docker}", `containers: [{name: runner, image: r}, {name: dind, image: mine}]`,
+			"{type: Docker}", `containers: [{name: runner, image: r}, {name: dind, image: mine, volumeMounts: [{name: work, mountPath: /var/lib/docker, subPath: docker}, {name: work, mountPath: /home/runner/_work/}]}]`,
 			map[string]string{"initContainers[dind].image": "", "containers[dind].image": `"mine"`},
 		},
 		"a work folder elsewhere is the daemon's, too": {
@@ -320,13 +320,14 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 		"a daemon twice":                 {"{type: Docker, docker: {mtu: 1400}}", `initContainers: [{name: dind}], ` + runner, "spec.containerMode.docker: spec.template.spec.initContainers[0] is a container dind of the template's own"},
 		"a mount in the socket's place":  {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: run, mountPath: /var/run/}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: /var/run is where"},
 		"the socket elsewhere":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: dind-sock, mountPath: /docker}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: must be /var/run, or DOCKER_HOST be set"},
-		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
-		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
+		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
+		"the daemon mounts nothing":      {"{type: Docker}", `initContainers: [{name: dind}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
+		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must be of the volume work with the subPath"},
 		"a folder of each pod":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: cache, mountPath: /c}, {name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[1].subPathExpr: must not be set"},
 		"a folder of each pod elsewhere": {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: disk, mountPath: /home/runner/_work/, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[0].subPathExpr: must not be set"},
 		"the daemon has the whole volume": {
 			"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work}]}], containers: [{name: runner, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`,
-			"spec.template.spec.initContainers[0].volumeMounts[0]: must have",
+			"spec.template.spec.initContainers[0].volumeMounts[0]: must be of the volume work with the subPath",
 		},
 		"no claim":                       {"{type: Kubernetes}", runner, "spec.containerMode.kubernetes.workVolumeClaim: must be set"},
 		"a claim and a volume":           {claimed, `volumes: [{name: work, emptyDir: {}}], ` + runner, "spec.template.spec.volumes[0].name: work is the volume of spec.containerMode.kubernetes.workVolumeClaim"},

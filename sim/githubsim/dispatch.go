@@ -48,9 +48,6 @@ func (s *Server) accepts(ss *scaleSet, repo *repository, labels []string) bool {
 			return false
 		}
 	}
-	if len(labels) == 1 && ss.solo == nil && strings.EqualFold(labels[0], ss.name) {
-		return true
-	}
 	return !slices.ContainsFunc(labels, func(wanted string) bool {
 		return !slices.ContainsFunc(ss.labels, func(l label) bool { return strings.EqualFold(l.Name, wanted) })
 	})

@@ -138,7 +138,7 @@ func (v *verification) app(ctx context.Context, app github.App) (Identity, error
 	if err != nil {
 		return Identity{}, err
 	}
-	return v.register(ctx, asInstallation, login, appNeeds(v.target, login))
+	return v.register(ctx, asInstallation, login, appLacks(v.target, login))
 }
 
 // installed checks that the installation exists, is on the right account, and has the permission.
@@ -168,6 +168,14 @@ func appNeeds(t github.Target, login string) string {
 		return login + ` needs the repository permission "Administration: read and write" (administration), accepted by the installation`
 	}
 	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
+}
+
+// appLacks says what an App may lack that has the permission.
+func appLacks(t github.Target, login string) string {
+	if t.Scope == github.Repository {
+		return login + ` has the permission "Administration: read and write", but GitHub refuses to register a runner: include the repository in the installation, and allow self-hosted runners in the settings of its organization`
+	}
+	return login + ` has the permission "Self-hosted runners: read and write", but GitHub refuses to register a runner: allow self-hosted runners in the settings of the organization or of its enterprise`
 }
 
 // register is the actual test, because it needs the same permission as Corral.
