@@ -15,21 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// definitions declares the pools of a commit from a few models. The models are written as JSON, which CUE reads.
+// poolsOfFolder is how many pools a folder declares. One compilation of large pools may take about twice as much CPU time.
+const poolsOfFolder = 500
+
+// definitions declares the pools of a folder from a few models. The models are written as JSON, which CUE reads.
 const definitions = `package pools
 
 import "corral.dev/schema@v0"
 
 pools: schema.#Pools & {
-	for i, name in _names {
-		(name): spec: _models[rem(i, len(_models))]
+	for i, name in _data[0] {
+		(name): spec: _data[1][rem(i, len(_data[1]))]
 	}
 }
 `
 
 const module = "module: \"maximal.example/pools@v0\"\nlanguage: version: \"v0.16.0\"\ndeps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n"
 
-// gitRepository is a Git repository whose commits declare the pools of a tenant.
+// gitRepository is a Git repository whose commits declare the pools of a tenant, in folders that are compiled separately.
 type gitRepository struct {
 	folder string
 	names  []string
@@ -58,21 +61,32 @@ func newRepository(ctx context.Context, folder string, pools []*unstructured.Uns
 
 func (r *gitRepository) url() string { return "file://" + r.folder }
 
+// folders returns the folders that declare pools.
+func (r *gitRepository) folders() (all []string) {
+	for i := 0; i < len(r.names); i += poolsOfFolder {
+		all = append(all, fmt.Sprint("part-", i/poolsOfFolder))
+	}
+	return all
+}
+
 // commit changes every pool, commits and returns the commit's id. Each commit gives all pools another runner label.
 func (r *gitRepository) commit(ctx context.Context, n int) (string, error) {
 	for _, spec := range r.models {
 		spec["runnerLabels"] = []any{Shared, fmt.Sprint("commit-", n)}
 	}
-	data := map[string]any{"_names": r.names, "_models": r.models}
-	files := map[string]string{"cue.mod/module.cue": module, "pools.cue": definitions}
-	for name, value := range data {
-		text, err := json.Marshal(value)
+	files := map[string]string{"cue.mod/module.cue": module}
+	for i, folder := range r.folders() {
+		names := r.names[i*poolsOfFolder : min(len(r.names), (i+1)*poolsOfFolder)]
+		text, err := json.Marshal([]any{names, r.models})
 		if err != nil {
-			return "", fmt.Errorf("writing %s: %w", name, err)
+			return "", fmt.Errorf("encoding definitions: %w", err)
 		}
-		files[strings.TrimPrefix(name, "_")+".cue"] = fmt.Sprintf("package pools\n\n%s: %s\n", name, text)
+		files[folder+"/pools.cue"], files[folder+"/data.cue"] = definitions, fmt.Sprintf("package pools\n\n_data: %s\n", text)
 	}
 	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(r.folder, name)), 0o755); err != nil {
+			return "", fmt.Errorf("writing definitions: %w", err)
+		}
 		if err := os.WriteFile(filepath.Join(r.folder, name), []byte(text), 0o600); err != nil {
 			return "", fmt.Errorf("writing definitions: %w", err)
 		}

@@ -54,8 +54,6 @@ const (
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
 	neighbourPool          = "linux"
-	// poolSource is the PoolSource of the tenant's pools.
-	poolSource = "pools"
 	// patience bounds the wait for anything that must come about.
 	patience = 8 * time.Minute
 	// writers is the number of concurrent writes of the tenant's objects.
@@ -245,33 +243,41 @@ func (s *Story) create(ctx context.Context, objects []*unstructured.Unstructured
 	return g.Wait()
 }
 
-// applyFirst commits the pools and creates their PoolSource.
+// applyFirst commits the pools and creates a PoolSource for each folder of the repository.
 func (s *Story) applyFirst(ctx context.Context) error {
 	commit, err := s.repository.commit(ctx, 0)
 	if err != nil {
 		return err
 	}
-	source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: poolSource}}
-	source.Spec.Interval.Duration = sourceInterval
-	source.Spec.Git = &v1alpha1.GitSource{URL: s.repository.url(), Ref: &v1alpha1.GitReference{Branch: "main"}}
-	if err := s.World.Client.Create(ctx, source); err != nil {
-		return fmt.Errorf("creating the PoolSource: %w", err)
+	for _, folder := range s.repository.folders() {
+		source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: folder}}
+		source.Spec.Interval.Duration, source.Spec.Path = sourceInterval, folder
+		source.Spec.Git = &v1alpha1.GitSource{URL: s.repository.url(), Ref: &v1alpha1.GitReference{Branch: "main"}}
+		if err := s.World.Client.Create(ctx, source); err != nil {
+			return fmt.Errorf("creating a PoolSource: %w", err)
+		}
 	}
 	return s.untilApplied(ctx, commit)
 }
 
 // untilApplied waits until the pools are as a commit declares them.
 func (s *Story) untilApplied(ctx context.Context, commit string) error {
-	return s.until(ctx, func(ctx context.Context) error {
-		source := &v1alpha1.PoolSource{}
-		if err := s.World.Client.Get(ctx, client.ObjectKey{Namespace: tenantSpace, Name: poolSource}, source); err != nil {
-			return fmt.Errorf("reading the PoolSource: %w", err)
+	for _, folder := range s.repository.folders() {
+		err := s.until(ctx, func(ctx context.Context) error {
+			source := &v1alpha1.PoolSource{}
+			if err := s.World.Client.Get(ctx, client.ObjectKey{Namespace: tenantSpace, Name: folder}, source); err != nil {
+				return fmt.Errorf("reading the PoolSource: %w", err)
+			}
+			if strings.HasSuffix(source.Status.LastAppliedRevision, commit) {
+				return nil
+			}
+			return fmt.Errorf("commit %s is not applied: %s", commit, conditions.GetMessage(source, v1alpha1.ReadyCondition))
+		})
+		if err != nil {
+			return err
 		}
-		if strings.HasSuffix(source.Status.LastAppliedRevision, commit) {
-			return nil
-		}
-		return fmt.Errorf("commit %s is not applied: %s", commit, conditions.GetMessage(source, v1alpha1.ReadyCondition))
-	})
+	}
+	return nil
 }
 
 // look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
