@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -158,6 +161,25 @@ func TestEachDefinitionIsSmall(t *testing.T) {
 		must(t, err)
 		if info.Size() > most {
 			t.Errorf("%s has %d bytes, more than %d", file, info.Size(), most)
+		}
+	}
+}
+
+// A rule on names holds for new objects only. It must not keep the controller from writing the status of an object that was there before.
+func TestANameFromBeforeTheRuleIsKept(t *testing.T) {
+	for _, c := range readCRDs(t) {
+		name := map[string]string{"RunnerPool": strings.Repeat("a", 49), "PoolSource": strings.Repeat("a", 64)}[c.kind]
+		if name == "" {
+			continue
+		}
+		object := c.object(frames[c.kind][0], func(object map[string]any) { object["metadata"].(map[string]any)["name"] = name })
+		defaulting.Default(object, c.schema)
+		refused := func(was any) bool {
+			errs, _ := c.rules.Validate(t.Context(), nil, c.schema, object, was, celconfig.RuntimeCELCostBudget)
+			return len(errs) > 0
+		}
+		if !refused(nil) || refused(runtime.DeepCopyJSON(object)) {
+			t.Errorf("%s %s: refused when new: %t, when it was there: %t", c.kind, name, refused(nil), refused(runtime.DeepCopyJSON(object)))
 		}
 	}
 }

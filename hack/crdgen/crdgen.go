@@ -138,14 +138,14 @@ func declareReserved(spec map[string]any) {
 	data["properties"] = keys
 }
 
-// maxTemplateItems is the most containers, and the most volumes, of a template. The rule that looks for the runner needs a maximum.
-const maxTemplateItems = 256
-
-// templateLists describes the lists of a pod template that have a schema.
-var templateLists = map[string]string{
-	"containers":     "containers by name. The one named runner runs jobs.",
-	"initContainers": "initContainers by name.",
-	"volumes":        "volumes by name.",
+// templateLists are the lists of a pod template that have a schema, with their description and maximum.
+var templateLists = map[string]struct {
+	description string
+	most        int
+}{
+	"containers":     {"containers by name. The one named runner runs jobs.", v1alpha1.MaxContainers},
+	"initContainers": {"initContainers by name.", v1alpha1.MaxContainers},
+	"volumes":        {"volumes by name.", v1alpha1.MaxVolumes},
 }
 
 // declareTemplate gives the lists of a pool's pod template a schema. They are keyed by name, so that the owner of one container's image changes
@@ -156,9 +156,9 @@ func declareTemplate(spec map[string]any) {
 		return
 	}
 	lists := map[string]any{}
-	for name, description := range templateLists {
+	for name, list := range templateLists {
 		lists[name] = map[string]any{
-			"description": description, "type": "array", "maxItems": maxTemplateItems,
+			"description": list.description, "type": "array", "maxItems": list.most,
 			"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"name"},
 			"items": map[string]any{
 				"type": "object", "x-kubernetes-preserve-unknown-fields": true, "required": []any{"name"},

@@ -85,7 +85,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
 			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
-			"pools.cue:6:15: pools.linux.spec: scaleSetName is of a scale set: runners with registration REST have none"}},
+			"pools.cue:6:15: pools.linux.spec: scaleSetName may not be set with registration REST: such runners have no scale set"}},
 		"labels of the controller's on GitHub": {pool("runnerLabels: [\"gpu\", \"Corral-Owner-0011aabb\"]\nscaleSetName: \"corral-owner-x\"\n" + template), []string{
 			`pools.cue:8:23: pools.linux.spec.runnerLabels[1]: invalid value "Corral-Owner-0011aabb" (out of bound !~"(?i)^corral-owner-")`,
 			`pools.cue:9:15: pools.linux.spec.scaleSetName: invalid value "corral-owner-x" (out of bound !~"(?i)^corral-owner-")`}},

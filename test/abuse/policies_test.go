@@ -262,7 +262,12 @@ func TestATemplateOf8000Containers(t *testing.T) {
 	for i := range 7999 {
 		names = append(names, fmt.Sprintf(`{"name":"%x"}`, i))
 	}
-	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "PodInvalid", "spec.template.spec.containers", "8000", "64")
+	with := func(count int) string { return `{"spec":{"containers":[` + strings.Join(names[:count], ",") + `]` }
+	huge := newPool(c.namespace, "huge", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(with(len(names)) + `}}`) })
+	if err := w.Client.Create(t.Context(), huge); err == nil || !strings.Contains(err.Error(), "spec.template.spec.containers: Too many: 8000: must have at most 64 items") {
+		t.Errorf("the API server says %v", err)
+	}
+	c.refusesTemplate(with(64)+`,"initContainers":[{"name":"init"}]}}`, "PodInvalid", "spec.template.spec.containers", "65", "64")
 	c.goesOn()
 	must(t, w.Client.Get(t.Context(), key("", c.guard.Name), c.guard))
 	if !conditions.IsReady(c.guard) || len(c.guard.Status.Causes) > 0 {

@@ -104,10 +104,10 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: s, event: issues}]}}", "spec.demand.boosts[0].event"},
 		"a scale set's name without one": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "scaleSetName may not be set with registration REST",
 		},
 		"runners that stay in a scale set": {pool + "{connectionRef: {name: c}, template: {}, lifetime: Persistent}", "lifetime Persistent needs registration REST"},
-		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent is of pools with lifetime Persistent"},
+		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent may only be set with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
 			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not have a comma",

@@ -177,9 +177,10 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
 	t.Parallel()
 	must(t, shared.Cluster.CreateNamespace(t.Context(), "deep"))
+	const runner = `{"spec":{"containers":[{"name":"runner"}]},"a":`
 	for name, template := range map[string]string{
-		"objects": strings.Repeat(`{"a":`, 9994) + "1" + strings.Repeat("}", 9994),
-		"lists":   `{"a":` + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
+		"objects": runner + strings.Repeat(`{"a":`, 9993) + "1" + strings.Repeat("}", 9994),
+		"lists":   runner + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
 	} {
 		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
 		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
