@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prometheus has Prometheus's own engine, built from its module, evaluate the chart's alerts and the queries of its dashboard over
-// what a real controller tells in trouble of every kind. It takes minutes: `make interop` runs it.
+// Package prometheus evaluates the chart's alerts and dashboard queries with Prometheus's own engine, over metrics
+// of a real controller while failures of every kind occur. It takes minutes; `make interop` runs it.
 package prometheus
 
 import (
@@ -43,7 +43,7 @@ var (
 
 var w *harness.World
 
-// queue is what the Prometheus says that a pool asks.
+// queue is the queue length that the simulated Prometheus reports to pools.
 var queue atomic.Int32
 
 func TestMain(m *testing.M) {
@@ -57,23 +57,24 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// trouble is something that goes wrong in a namespace of its own.
+// trouble is a failure that is staged in a namespace of its own.
 type trouble struct {
-	// begin makes what there is in good times; worsen lets it go wrong, and mend puts it right.
+	// begin creates the healthy state, worsen causes the failure, and mend fixes it.
 	begin, worsen, mend func(s *fixture)
-	// sign is what stands in the metrics once it has gone wrong.
+	// sign is text that appears in the metrics once the failure has occurred.
 	sign string
-	// alerts that fire, each with its labels behind it. What ends in a comma doesn't tell of the namespace.
+	// alerts lists the alerts that must fire, each followed by its labels. For an alert whose entry ends in a
+	// comma, the namespace label is not checked.
 	alerts []string
 }
 
-// fixture is where a trouble is played.
+// fixture is the environment of one trouble.
 type fixture struct {
 	*testing.T
 	namespace string
 	github    *githubsim.Running
-	beside    *world.World // with a GitHub of its own; nil if it hasn't
-	hooks     string       // where the controller takes webhooks in
+	beside    *world.World // a world with its own GitHub; nil if the fixture uses the shared one
+	hooks     string       // address of the controller's webhook receiver
 	values    map[string]any
 }
 
@@ -105,7 +106,7 @@ func (s *fixture) jobs(label string, n int, duration time.Duration) {
 	harness.AddJobs(s.T, s.github, s.namespace+"-org", label, n, duration)
 }
 
-// end cancels all jobs of the fixture.
+// end cancels all unfinished jobs of the fixture.
 func (s *fixture) end() {
 	for _, j := range s.github.Jobs() {
 		if strings.HasPrefix(j.Repository, s.namespace+"-org/") && j.Result == "" {
@@ -114,7 +115,7 @@ func (s *fixture) end() {
 	}
 }
 
-// own gives the fixture a GitHub of its own.
+// own gives the fixture its own simulated GitHub.
 func (s *fixture) own(o githubsim.Options) {
 	s.Helper()
 	beside, end, err := w.WithGitHub(o)
@@ -123,20 +124,20 @@ func (s *fixture) own(o githubsim.Options) {
 	s.beside, s.github = beside, beside.GitHub
 }
 
-// on connects the fixture to a GitHub of its own.
+// on gives the fixture its own simulated GitHub and connects to it.
 func (s *fixture) on(o githubsim.Options) {
 	s.Helper()
 	s.own(o)
 	must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// connect connects the fixture to the GitHub that all share.
+// connect connects the fixture to the shared simulated GitHub.
 func (s *fixture) connect() {
 	s.Helper()
 	must(s.T, w.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// inject lets the fixture's pods suffer until it is mended.
+// inject makes the fixture's pods fail until clear is called.
 func (s *fixture) inject(kind nodeplay.FaultKind) {
 	s.values["clear"] = w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace})
 }
@@ -151,7 +152,7 @@ func setIdle(n int32) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &n }
 }
 
-// policy is a RunnerPolicy of one module.
+// policy returns a RunnerPolicy with one module.
 func (s *fixture) policy(module string) *v1alpha1.RunnerPolicy {
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}}
 	p.Spec.Modules = map[string]string{"own.rego": "package corral.scaling\n\n" + module}
@@ -165,7 +166,7 @@ func (s *fixture) source(url string) *v1alpha1.PoolSource {
 	}
 }
 
-// call spends one of the calls that the fixture's identity has within the hour, as something else would.
+// call uses up one request of the identity's hourly budget, as another client of the same identity would.
 func (s *fixture) call() {
 	base := strings.TrimSuffix(s.github.ConfigURL(s.namespace+"-org"), "/"+s.namespace+"-org")
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, base+"/api/v3/orgs/"+s.namespace+"-org/actions/runners", http.NoBody)
@@ -176,7 +177,7 @@ func (s *fixture) call() {
 	must(s.T, answer.Body.Close())
 }
 
-// post sends the fixture's webhook something that nobody signed.
+// post sends a webhook with an invalid signature.
 func (s *fixture) post() {
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, world.WebhookURL(s.hooks, s.namespace, "acme"), strings.NewReader(`{"action":"queued"}`))
 	must(s.T, err)
@@ -191,7 +192,7 @@ func (s *fixture) post() {
 
 const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: declared: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: 2\n\trunnerLabels: [\"declared\"]\n\ttemplate: spec: containers: [{name: \"runner\", image: \"runner:1\"}]\n}\n"
 
-// troubles are all that alerts tell of, by the namespace where they are.
+// troubles contains a failure for every alert, by namespace.
 var troubles = map[string]trouble{
 	"full": {
 		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
@@ -209,7 +210,7 @@ var troubles = map[string]trouble{
 	},
 	"suspended": {
 		begin: func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { // then jobs wait on purpose
+		worsen: func(s *fixture) { // jobs then wait intentionally
 			s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"Drain"}}`)
 			must(s.T, s.github.WaitUntil(s.Context(), func() bool {
 				return slices.ContainsFunc(s.github.Report().ScaleSets, func(set githubsim.ScaleSetReport) bool {
@@ -219,7 +220,7 @@ var troubles = map[string]trouble{
 			s.jobs("linux", 2, time.Millisecond)
 		},
 		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
-		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a look at the scale set within five minutes
+		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a check of the scale set in the past five minutes
 		alerts: []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
@@ -321,7 +322,7 @@ var troubles = map[string]trouble{
 			}
 			must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 		},
-		mend: func(s *fixture) { // another hour, and a connection that is verified anew
+		mend: func(s *fixture) { // an hour later, with a reverified connection
 			s.values["later"].(*atomic.Int64).Store(int64(2 * time.Hour))
 			c := &v1alpha1.GitHubConnection{}
 			must(s.T, w.Client.Get(s.Context(), harness.Key(s.namespace, "acme"), c))
@@ -346,7 +347,7 @@ var troubles = map[string]trouble{
 		begin: func(s *fixture) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
 		worsen: func(s *fixture) {
 			s.github.RevokeToken(world.Token)
-			s.github.ExpireAdminTokens() // with which the connection could go on
+			s.github.ExpireAdminTokens() // which the connection could otherwise keep using
 			for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
 				s.github.AddFault(githubsim.Fault{Endpoint: e, Status: http.StatusUnauthorized})
 			}
@@ -370,7 +371,7 @@ var troubles = map[string]trouble{
 	},
 }
 
-// evaluated is what the engine made of the troubles, once for both tests.
+// evaluated is the engine's answer. Both tests share it.
 type evaluated struct {
 	Alerts []firing
 	Values []int
@@ -384,7 +385,8 @@ type firing struct {
 	Resolved bool
 }
 
-// phase of a Request to the engine, which goes on as it went between two scrapes.
+// phase is part of a request to the engine, which continues counters at the rate that it observed between the
+// first and last scrape.
 type phase struct {
 	Minutes int
 	Seconds float64
@@ -392,16 +394,17 @@ type phase struct {
 	Scrapes []string
 }
 
-// minutes that each phase is taken to last: beyond what any alert waits for and looks back at.
+// Simulated duration of each phase in minutes. Each is longer than any alert's "for" duration and look-back
+// window.
 const (
-	goodMinutes    = 30
-	badMinutes     = 100
-	mendedMinutes  = 120
-	nobodysMinutes = 20
+	goodMinutes   = 30
+	badMinutes    = 100
+	mendedMinutes = 120
+	downMinutes   = 20
 )
 
-// Each alert fires in its trouble, in no other and not in good times, and is resolved after it. Over all of it, each query of the
-// dashboard has data.
+// Each alert fires during its own failure, never during another one or in the healthy state, and resolves
+// afterwards. Every dashboard query returns data.
 func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 	queries, names := queriesOfTheDashboard(t)
 	main, slow := play(t)
@@ -455,7 +458,8 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 
 func isBehind(a firing) bool { return a.Alert == "CorralControllerBehind" }
 
-// queriesOfTheDashboard are what Grafana asks for all namespaces and pools, and the titles of their panels.
+// queriesOfTheDashboard returns the queries that Grafana sends for all namespaces and pools, and the titles of
+// their panels.
 func queriesOfTheDashboard(t *testing.T) (queries, titles []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../charts/corral/files/dashboard.json")
@@ -479,7 +483,7 @@ func queriesOfTheDashboard(t *testing.T) (queries, titles []string) {
 	return queries, titles
 }
 
-// evaluate has Prometheus's engine evaluate the chart's alerts, and queries.
+// evaluate has Prometheus's engine evaluate the chart's alerts and the given queries.
 func evaluate(t *testing.T, queries []string, phases []phase) evaluated {
 	t.Helper()
 	rules, err := os.ReadFile("../../../charts/corral/files/alerts.yaml")
@@ -498,7 +502,7 @@ func evaluate(t *testing.T, queries []string, phases []phase) evaluated {
 	return e
 }
 
-// scrape reads a controller's metrics.
+// scrape returns a controller's metrics.
 func scrape(t *testing.T, c *world.Controller) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.MetricsURL, http.NoBody)
@@ -511,7 +515,7 @@ func scrape(t *testing.T, c *world.Controller) string {
 	return string(text)
 }
 
-// recording is a phase that is being scraped.
+// recording is a phase that is still being scraped.
 type recording struct {
 	*testing.T
 	controller *world.Controller
@@ -523,7 +527,7 @@ func record(t *testing.T, c *world.Controller) *recording {
 	return &recording{t, c, time.Now(), scrape(t, c)}
 }
 
-// end scrapes for some seconds, and returns the phase.
+// end scrapes for 20 seconds, and returns the phase.
 func (r *recording) end(minutes int) phase {
 	p := phase{Minutes: minutes, First: r.first}
 	for range 10 {
@@ -534,19 +538,20 @@ func (r *recording) end(minutes int) phase {
 	return p
 }
 
-// shows waits until the metrics show something, or don't any more.
+// shows waits until the metrics contain a line, or no longer contain it.
 func shows(t *testing.T, c *world.Controller, line string, want bool) {
 	t.Helper()
 	err := world.Until(t.Context(), 8*time.Minute, func(context.Context) error {
 		if strings.Contains(scrape(t, c), line) != want {
-			return fmt.Errorf("that the metrics show %s isn't %t", line, want)
+			return fmt.Errorf("the metrics contain %s: want %t", line, want)
 		}
 		return nil
 	})
 	must(t, err)
 }
 
-// play plays all troubles, and returns the phases of the controller that sees them, and of one that has too few workers.
+// play stages all failures. It returns the phases of the controller that handles them, and of a second controller
+// with too few workers.
 func play(t *testing.T) (main, slow []phase) {
 	t.Helper()
 	prometheus := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -598,12 +603,13 @@ func play(t *testing.T) (main, slow []phase) {
 	} {
 		shows(t, c, gauge, false)
 	}
-	time.Sleep(35 * time.Second) // the longest back-off of what was refused
+	time.Sleep(35 * time.Second) // the longest back-off after a rejected request
 	main, slow = append(main, record(t, c).end(mendedMinutes)), append(slow, record(t, b.controller).end(mendedMinutes))
-	return append(main, phase{Minutes: nobodysMinutes}), slow
+	return append(main, phase{Minutes: downMinutes}), slow
 }
 
-// backlog is a controller with one worker for objects of a kind, and sources that keep it busy: their server never answers.
+// backlog is a controller with one worker per kind, and sources whose server never answers and so keep that worker
+// busy.
 type backlog struct {
 	*fixture
 	controller *world.Controller
@@ -633,7 +639,7 @@ func newBacklog(t *testing.T) *backlog {
 func (b *backlog) sources() []client.Object {
 	var all []client.Object
 	for i := range 20 { // the worker waits 10 s for each
-		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // of a server that is known to be silent, few are asked
+		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // each has its own address, because Corral sends few requests to a server that is known not to answer
 		s.Name = fmt.Sprintf("pools-%d", i)
 		all = append(all, s)
 	}
