@@ -23,7 +23,8 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// UPDATE_GOLDEN=1 rewrites the file. What is generated, definitions and rules, is left out: it changes with the Go types.
+// UPDATE_GOLDEN=1 rewrites the file. The generated CRDs and RBAC rules are left out, because they change with the
+// Go types.
 func TestDefaultRender(t *testing.T) {
 	rendered := render(t, nil)
 	notes := rendered["NOTES.txt"]
@@ -78,7 +79,7 @@ func TestRulesAreThoseGenerated(t *testing.T) {
 	}
 }
 
-// rulesOf are the values that grant something, each with what all that it grants has in it.
+// rulesOf maps each value that grants permissions to a substring that all of its rules share.
 var rulesOf = map[string]string{
 	"flux.enabled":            "[source.toolkit.fluxcd.io]/",
 	"impersonation.enabled":   ": [impersonate]",
@@ -218,7 +219,7 @@ func TestControllerTakesTheArguments(t *testing.T) {
 			if deployment == nil {
 				t.Fatalf("there is no Deployment %s", tc.deployment)
 			}
-			// With --help, flags are parsed and nothing is run.
+			// With --help, corral parses its flags and exits.
 			args := append(containerArgs(t, deployment), "--help")
 			if out, err := exec.CommandContext(t.Context(), corral, args...).CombinedOutput(); err != nil {
 				t.Errorf("corral %q: %v\n%s", args, err, out)
@@ -227,10 +228,10 @@ func TestControllerTakesTheArguments(t *testing.T) {
 	}
 }
 
-// flagsWithoutValue are flags of the controller that the chart has no value for.
+// flagsWithoutValue lists the controller's flags that no chart value sets.
 var flagsWithoutValue = []string{
-	"allow-file-sources",   // of a developer's machine
-	"help",                 //
+	"allow-file-sources",   // for development only
+	"help",                 // prints the usage
 	"kubeconfig",           // the pod's ServiceAccount is used
 	"remote-log-level",     // localhost is enough: kubectl port-forward
 	"webhook-advertise-ip", // the pod's address is in POD_IP
@@ -252,7 +253,7 @@ func TestEachFlagOfTheControllerHasAValue(t *testing.T) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		delete(flags, name)
 	}
-	delete(flags, "no-cross-namespace-refs") // which everything has as it is by default
+	delete(flags, "no-cross-namespace-refs") // everything() leaves this value at its default
 	if diff := cmp.Diff(flagsWithoutValue, slices.Sorted(maps.Keys(flags))); diff != "" {
 		t.Errorf("flags that no value sets:\n%s", diff)
 	}
@@ -271,7 +272,7 @@ func containerArgs(t *testing.T, deployment *unstructured.Unstructured) []string
 	return args
 }
 
-// generated returns the objects in a folder of generated files, by file.
+// generated returns the objects in a folder of generated files, by file name.
 func generated(t *testing.T, folder string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	dir := "corral/files/" + folder
@@ -297,7 +298,7 @@ func generated(t *testing.T, folder string) map[string]*unstructured.Unstructure
 	return all
 }
 
-// rules lists what a role allows, a resource each: how rules share lines is of no matter.
+// rules lists what a role allows, one entry per resource, so that the grouping of rules does not matter.
 func rules(role *unstructured.Unstructured) []string {
 	list, _, err := unstructured.NestedSlice(role.Object, "rules")
 	if err != nil {
