@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// author writes a pull request.
+// author generates a pull request.
 type author struct {
 	*rand.Rand
 	*fleet
 	touched map[int]bool
-	says    []string // in the text, besides what the oracle knows
+	says    []string // extra texts that the review must contain
 }
 
-// pick returns a pool that nobody has touched yet; if none is left, one that isn't in the fleet.
+// pick returns a matching pool that no edit has touched yet, or a pool outside the fleet if there is none.
 func (a *author) pick(is func(*pool) bool) *pool {
 	start := a.IntN(len(a.pools))
 	for i := range a.pools {
@@ -31,7 +31,7 @@ func (a *author) pick(is func(*pool) bool) *pool {
 
 func anyPool(*pool) bool { return true }
 
-// alone are pools with a text of their own, which nothing is wrong with.
+// alone reports whether a pool has its own block of CUE and is valid.
 func alone(p *pool) bool {
 	return !p.table && !p.rest && !p.suspended && p.mem <= 16 && p.id < firstGuest
 }
@@ -55,10 +55,10 @@ func (a *author) add(p pool) *pool {
 	return &p
 }
 
-// lonely edits leave nothing to see of others.
+// lonely lists the edits that hide the effect of other edits.
 var lonely = []string{"half of the fleet is deleted", "broken CUE", "no prices"}
 
-// edits are what pull requests do. Several of them make one, too.
+// edits are the changes that a pull request can contain. A pull request may combine several.
 var edits = []struct {
 	name string
 	make func(a *author)
