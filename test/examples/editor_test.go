@@ -22,10 +22,12 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// asked are the fields at which an editor asks for documentation and completion, from the top of a pool down to its container.
+// asked matches the fields for which an editor requests documentation and completion. They range from the top of a
+// pool down to its container.
 var asked = regexp.MustCompile(`(?m)\b(connectionRef|scale|max|schedules|template|containers|image|resources|secretRef|url):`)
 
-// An editor with cue lsp explains and completes the fields of each example, in the form that they are written in.
+// An editor that uses cue lsp shows documentation and completions for the fields of each example, as the example
+// writes them.
 func TestEditorsExplainAndCompleteTheExamples(t *testing.T) {
 	cue := filepath.Join(t.TempDir(), "cue")
 	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=hack/tools/go.mod", "-o", cue, "cuelang.org/go/cmd/cue")
@@ -51,7 +53,7 @@ func TestEditorsExplainAndCompleteTheExamples(t *testing.T) {
 	for _, file := range examples {
 		name := filepath.Base(filepath.Dir(file))
 		if name == "sizes" {
-			continue // its pools come from a table, whose columns are its own
+			continue // its pools come from a table whose columns are defined by the example itself
 		}
 		text, err := os.ReadFile(file)
 		must(t, err)
@@ -90,7 +92,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// lsp is a language server that is spoken to as an editor does: https://microsoft.github.io/language-server-protocol.
+// lsp is a client of a language server: https://microsoft.github.io/language-server-protocol.
 type lsp struct {
 	*testing.T
 	in    io.Writer
@@ -98,7 +100,7 @@ type lsp struct {
 	calls int
 }
 
-// message is one of JSON-RPC 2.0.
+// message is a JSON-RPC 2.0 message.
 type message struct {
 	Version string          `json:"jsonrpc"`
 	ID      *int            `json:"id,omitempty"`
@@ -139,7 +141,7 @@ func (s *lsp) notify(method string, params any) {
 	s.send(message{Method: method, Params: params})
 }
 
-// call asks, and answers what the server asks meanwhile with nothing.
+// call sends a request and waits for the result. It answers requests from the server with an empty result.
 func (s *lsp) call(method string, params, result any) {
 	s.Helper()
 	s.calls++
