@@ -12,15 +12,15 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// sharer is a pool under a ceiling, as GitHub and the controller treat it.
+// sharer simulates a pool under a shared ceiling.
 type sharer struct {
 	pool policy.Pool
-	// demand is how many jobs there are for it at any time. GitHub assigns no more than were announced.
+	// demand is the number of jobs at any time. GitHub assigns no more jobs than the pool announced.
 	demand, assigned, running int32
 	granted, wanted           int32
 }
 
-// fleet are pools that share a ceiling.
+// fleet contains the pools that share a ceiling.
 type fleet struct {
 	t       *testing.T
 	bound   *policy.Bound
@@ -46,7 +46,7 @@ func newFleet(t *testing.T, ceiling v1alpha1.Ceiling, demands ...int32) *fleet {
 	return f
 }
 
-// others sums up what all pools but one have.
+// others returns the total usage of all other pools.
 func (f *fleet) others(self *sharer) policy.Group {
 	var members []policy.Member
 	for _, p := range f.pools {
@@ -57,7 +57,7 @@ func (f *fleet) others(self *sharer) policy.Group {
 	return policy.GroupOf(members)
 }
 
-// decide asks for the limit of a pool, has GitHub assign jobs up to it, and starts runners for them.
+// decide evaluates the limit of a pool, lets GitHub assign jobs up to it, and starts runners for them.
 func (f *fleet) decide(p *sharer) {
 	f.t.Helper()
 	answer := f.bound.Scaling(f.t.Context(), policy.ScalingInput{
@@ -80,7 +80,7 @@ func (f *fleet) decide(p *sharer) {
 	}
 }
 
-// run has jobs end and pools be decided on in a random order.
+// run finishes jobs and evaluates pools in random order.
 func (f *fleet) run(random *rand.Rand, steps int) {
 	f.t.Helper()
 	for range steps {
@@ -109,13 +109,14 @@ func TestGrantsNeverExceedACeiling(t *testing.T) {
 	}
 }
 
-// What pools have of a fair ceiling once they had time to take it. One runner at most is kept free.
+// Checks the share of each pool under a fair ceiling after pools with less demand lent theirs. At most one runner
+// may stay unused.
 func TestFairSharesAreReachedThoughOthersBorrowed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ceiling int32
-		first   []int32 // demand at first
+		first   []int32 // initial demand
 		then    []int32
-		least   []int32 // that each pool has in the end
+		least   []int32 // minimum of each pool in the end
 	}{
 		"one comes late":              {10, []int32{99, 0}, []int32{99, 99}, []int32{5, 5}},
 		"one with little comes late":  {10, []int32{99, 0}, []int32{99, 2}, []int32{7, 2}},
@@ -136,7 +137,7 @@ func TestFairSharesAreReachedThoughOthersBorrowed(t *testing.T) {
 				p.demand = tc.then[i]
 			}
 			f.run(random, 1500)
-			for range 3 { // jobs go on, and all that is left is taken
+			for range 3 { // jobs keep running, and the remaining capacity is used
 				for _, p := range f.pools {
 					f.decide(p)
 				}

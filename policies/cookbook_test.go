@@ -11,10 +11,10 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// leastRecipes is how many policies the cookbook has at least.
+// leastRecipes is the minimum number of policies in the cookbook.
 const leastRecipes = 10
 
-// recipe reads a policy of the cookbook, with the parameters that its metadata gives as an example.
+// recipe reads a policy of the cookbook, with the example parameters from its metadata.
 func recipe(t *testing.T, name string) policy.Source {
 	t.Helper()
 	source := policy.Source{Name: name, Modules: map[string]string{}}

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/admission"
 )
 
-// TestParametersThatAnAPIServerRefuses tells what the definitions' rules between fields let through.
+// TestParametersThatAnAPIServerRefuses checks which parameters the CRD's validation rules accept.
 func TestParametersThatAnAPIServerRefuses(t *testing.T) {
 	for library, want := range map[string]string{
 		`{"images":{"allowed":["ghcr.io/acme/","*","library/x"]}}`:                                            "",

@@ -21,7 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// naive are rules as people write them first: on containers, and on fields by their usual name and value.
+// naive contains rules as users typically write them first. They check only containers, and only the most common
+// fields and values.
 const naive = `package corral.template
 
 deny contains "privileged" if input.pod.spec.containers[_].securityContext.privileged
@@ -62,19 +63,21 @@ deny contains "memory" if {
 deny contains "inject" if input.pod.metadata.labels["sidecar.istio.io/inject"]
 `
 
-// A pod, beside what makes it a good one: in its metadata, its spec, its runner, a container before it, or one volume.
+// trick is a change to an otherwise valid pod. It may affect the metadata, the spec, the runner's container, an
+// init container or one volume.
 type trick struct {
 	name                                      string
 	metadata, spec, container, before, volume string
-	// codes of the rules of Tenant that deny it, each once, or why none does.
+	// codes lists the codes of the rules of Tenant that deny the pod, each once. reason explains why no rule
+	// denies it.
 	codes, reason string
-	// over is what the pod gets of its connection's network.
+	// over is the network configuration that the pod inherits from its connection.
 	over podspec.Network
-	// cache that the pod mounts.
+	// cache is the cache that the pod mounts.
 	cache *v1alpha1.CacheSpec
 }
 
-// A claim that is made for the pod, by its spec.
+// claim returns a generic ephemeral volume with the given fields in its claim's spec.
 func claim(spec string) string {
 	return `"ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},` + spec + `}}}`
 }
@@ -193,7 +196,7 @@ var tricks = []trick{
 	{name: "one zone alone", spec: `"nodeSelector":{"topology.kubernetes.io/zone":"a"}`, reason: "a zone belongs to no tenant; reserve nodes of other tenants with taints"},
 }
 
-// pod is the runner's pod as it would be made of the template.
+// pod returns the runner's pod as the controller would create it from the template.
 func (c *trick) pod(t *testing.T) json.RawMessage {
 	t.Helper()
 	good := `"resources":{"limits":{"memory":"4Gi"},"requests":{"cpu":"1"}},` +
@@ -236,7 +239,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	return text
 }
 
-// bind loads a policy.
+// bind loads a policy and binds it to a pool.
 func bind(t *testing.T, source policy.Source) *policy.Bound {
 	t.Helper()
 	source.Kind, source.Name = policy.KindClusterRunnerPolicy, "guard"
@@ -249,7 +252,7 @@ func bind(t *testing.T, source policy.Source) *policy.Bound {
 
 var somePool = policy.Pool{Namespace: "ci", Name: "linux", Labels: map[string]string{}}
 
-// denials asks about a pod.
+// denials returns the denials of a pod.
 func denials(t *testing.T, bound *policy.Bound, pod json.RawMessage) []v1alpha1.PolicyFinding {
 	t.Helper()
 	answer := bound.Template(t.Context(), policy.TemplateInput{Pool: somePool, Pod: pod})
@@ -295,7 +298,7 @@ func TestTenantCatchesWhatNaiveRulesMiss(t *testing.T) {
 		}
 		for _, f := range found {
 			if f.Message == "" || f.Path == "" || f.Severity == "" || f.Remediation == "" {
-				t.Errorf("%s: a denial lacks something: %+v", c.name, f)
+				t.Errorf("%s: a denial is incomplete: %+v", c.name, f)
 			}
 		}
 		if c.codes != "" {
@@ -309,7 +312,7 @@ func TestTenantCatchesWhatNaiveRulesMiss(t *testing.T) {
 	}
 }
 
-// The same in the usual way is found by the naive rules: they don't only miss everything.
+// The naive rules detect the same problems when they are written in the usual way.
 func TestNaiveRulesFindTheUsual(t *testing.T) {
 	plain, whole := bind(t, naiveRules()), bind(t, tenant())
 	for _, c := range []trick{
@@ -340,7 +343,7 @@ func TestTenantAllowsAGoodPod(t *testing.T) {
 	}
 }
 
-// A family beside the preset has its own parameters.
+// A rule family that is configured in addition to the preset uses its own parameters.
 func TestTenantWithExceptions(t *testing.T) {
 	source := tenant()
 	source.Library.PodSecurity = &v1alpha1.PodSecurityRules{Level: "baseline"}
@@ -355,7 +358,7 @@ func TestTenantWithExceptions(t *testing.T) {
 	}
 }
 
-// TestNoFieldNamesASecretUnseen makes a pod for each field of Kubernetes' pods that names a Secret.
+// TestNoFieldNamesASecretUnseen creates a pod for each field of the pod spec that names a Secret.
 func TestNoFieldNamesASecretUnseen(t *testing.T) {
 	bound, found := bind(t, policy.Source{Library: &v1alpha1.PolicyLibrary{Secrets: &v1alpha1.NameRules{}}}), 0
 	var walk func(at reflect.Type, path []string, names bool, above []reflect.Type)

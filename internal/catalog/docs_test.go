@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// reasons returns the reasons of conditions, and whether a cause with that reason stalls.
+// reasons returns the reasons of conditions, and for each whether one of its causes stalls.
 func reasons() map[string]bool {
 	stalls := map[string]bool{}
 	for _, row := range catalog.Rows() {
@@ -24,7 +24,7 @@ func reasons() map[string]bool {
 	return stalls
 }
 
-// eachLine calls check with each line of files.
+// eachLine calls check with each line of the matching files.
 func eachLine(t *testing.T, pattern string, check func(file, line string)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pattern))
@@ -42,7 +42,7 @@ func eachLine(t *testing.T, pattern string, check func(file, line string)) {
 	}
 }
 
-// The tables of conditions in docs/spec, and the faults that stall, name reasons of the catalog that do so.
+// The tables of conditions in docs/spec list only reasons from the catalog. Those listed as Stalled stall there.
 func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 	row, name := regexp.MustCompile(`^\| (?:True|False|Unknown)[^|]*\|`), regexp.MustCompile("`(\\w+)`")
 	stalled := regexp.MustCompile("(?:`(\\w+)`, Stalled|Stalled, `(\\w+)`)")
@@ -67,7 +67,7 @@ func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 	}
 }
 
-// Argo CD's health scripts wait for what ends by itself: each such reason is one of the catalog.
+// Argo CD's health scripts list reasons that resolve without a user. Each of them is in the catalog.
 func TestReasonsOfHealthScriptsAreInTheCatalog(t *testing.T) {
 	entry, known, found := regexp.MustCompile(`(\w+) = true`), reasons(), 0
 	eachLine(t, "examples/argocd/resource_customizations/corral.dev/*/health.lua", func(file, line string) {

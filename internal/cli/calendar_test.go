@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// poolsWith declares a pool with schedules.
+// poolsWith returns the CUE of a pool with the given schedules.
 func poolsWith(schedules string) map[string]string {
 	return map[string]string{"pools.cue": fmt.Sprintf(`package pools
 
@@ -54,7 +54,7 @@ func TestCalendar(t *testing.T) {
 		files map[string]string
 		args  []string
 	}{
-		// From before the clock is put back to after it.
+		// A period that includes the end of daylight saving time.
 		"calendar.txt":           {scheduled, []string{"--from", "2026-10-24T10:00:00Z", "--days", "2"}},
 		"calendar-forward.txt":   {scheduled, []string{"--from", "2026-03-28T22:00:00Z", "--days", "1", "--zone", "UTC", "--pool", "a"}},
 		"calendar-policies.txt":  {ruled, []string{"--from", "2026-07-06T00:00:00Z", "--days", "1"}},
@@ -70,7 +70,7 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// What is wrong with schedules is told by every command that asks about pools.
+// Every command that evaluates pools reports invalid schedules.
 func TestSchedulesAreChecked(t *testing.T) {
 	const twice = `{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}, {name: "y", weekly: {from: "09:00", to: "10:00"}, scale: min: 2}`
 	for name, tc := range map[string]struct {
@@ -101,7 +101,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}
 }
 
-// What is wrong with demand is told where the pool is.
+// An invalid demand is reported at its position in the pool.
 func TestDemandIsChecked(t *testing.T) {
 	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
 	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThresholdPercent: 20, scaleDownThresholdPercent: 30}}]\n"
@@ -111,7 +111,7 @@ func TestDemandIsChecked(t *testing.T) {
 	}
 }
 
-// Policies are told the numbers that schedules make.
+// Policies receive the numbers after schedules have been applied.
 func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	files := poolsWith(officeAndNight)
 	files["policies/cap.rego"] = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": input.pool.scale.max - 1, \"reason\": \"one less\"}\n"

@@ -30,8 +30,8 @@ func at(file string, line int) *review.Place { return &review.Place{File: file, 
 
 func amount(v float64) *float64 { return &v }
 
-// everything is a review in which each part of a result has something to say; the recorded pull requests under testdata/reviews
-// have those that come together.
+// everything returns a review in which every part of the result is set. The recorded pull requests in
+// testdata/reviews cover realistic combinations.
 func everything() *review.Result {
 	r := allParts()
 	r.Worst = review.Worst(r)
@@ -130,10 +130,11 @@ func TestReviewForms(t *testing.T) {
 	}
 }
 
-// hostile is a text as somebody may put it into a definition whose review is posted under another's name.
+// hostile is text that an attacker could put into a definition. The review would post it in a comment under
+// another account.
 const hostile = "\x1b[2J</details><!-- corral-review --> @acme/admins ![x](https://evil.example/p.png) ``` |\n# \u202e*b* www.evil.example acme/pools#42 GH-42 gh-7"
 
-// large has many pools, each with much to say.
+// large returns a review with many pools and many entries for each.
 func large(pools int, text string) *review.Result {
 	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Compared: review.Compared{Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}}
 	for i := range pools {
@@ -188,7 +189,8 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 	}
 }
 
-// Whoever reads a comment that has no room for all misses what matters least, and reads how much of which class that is.
+// If a comment is too long, the report drops the least severe entries, and states how many of each class it
+// dropped.
 func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
 	r := large(300, "x")
 	last := len(r.Pools) - 1
@@ -219,7 +221,7 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 	if err := report.ReviewMarkdown(&b, "corral-review", large(1, hostile)); err != nil {
 		t.Fatal(err)
 	}
-	// What is in backticks is shown as it is.
+	// Markdown does not interpret text in backticks.
 	prose := codeSpans(b.String())
 	for _, acts := range []string{"@acme", "https://", "![", "www.evil", "*b*", "#4", "GH-4", "gh-7", "\u202e", "\x1b"} {
 		if strings.Contains(prose, acts) {
@@ -231,7 +233,8 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 	}
 }
 
-// codeSpans takes code spans out of Markdown, by CommonMark's rule: as many backticks end one as began it.
+// codeSpans removes code spans from Markdown. By CommonMark's rule, a span ends with as many backticks as it began
+// with.
 func codeSpans(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -286,7 +289,7 @@ func TestATerminalIsNotActedOn(t *testing.T) {
 	}
 }
 
-// A value that holds what marks values doesn't end what is shown as one.
+// A control character that is used internally to mark values has no effect inside a value.
 func TestAMarkInAValueMarksNothing(t *testing.T) {
 	r := large(1, "a")
 	r.Head.Name = "b\x00*c*"

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/report"
 )
 
-// sarifSchema is OASIS's schema of SARIF 2.1.0, errata 01; it refuses names that it does not know.
+// sarifSchema returns the OASIS schema of SARIF 2.1.0, errata 01. It rejects unknown properties.
 func sarifSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("testdata", "sarif-schema-2.1.0.json"))

@@ -34,7 +34,7 @@ typical:
   - {name: "gpu-*", share: 1}
 `
 
-// A runner of linux requests 2 vCPU and 4 GiB: 2 an hour, 200 a month of 100 hours.
+// A runner of linux requests 2 vCPU and 4 GiB. It costs 2 per hour, and 200 per month of 100 hours.
 func TestARunnerCostsWhatThePriceFileSays(t *testing.T) {
 	tests := map[string]struct{ prices, pool, want string }{
 		"by its requests":    {prices, linux, "400 5200 10000 requests of 2 vCPU and 4 GiB"},
@@ -88,7 +88,7 @@ func amounts(a *Amounts) string {
 	return fmt.Sprintf("%v %v %s", a.Min, a.Typical, most)
 }
 
-// What policies deny costs what follows: nothing, or what the former template does.
+// A denied template costs as much as what runs instead: nothing, or the previous template.
 func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 	dear := change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`)
 	for name, tc := range map[string]struct {
@@ -159,7 +159,8 @@ func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
 	}
 }
 
-// A rule that wants to be asked each ten minutes is asked hourly at first, and then four times a day. As it reads the clock, it is sampled before.
+// A rule that requests an evaluation every ten minutes is evaluated hourly at first, then four times a day.
+// Because it reads the clock, it is also sampled beforehand.
 func TestPoliciesThatChangeTheirMindOftenAreAskedWithinBounds(t *testing.T) {
 	often := `package corral.scaling
 
@@ -188,7 +189,7 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	}
 }
 
-// asker asks policies whose rules are here as though they were elsewhere.
+// asker is a function that implements policy.Asker.
 type asker func(context.Context, policy.Question) ([]byte, error)
 
 func (a asker) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]byte, error) {

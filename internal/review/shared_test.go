@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A runner of cheap costs 200 a month of 100 hours, one of dear 1000.
+// A runner of cheap costs 200 per month of 100 hours, and one of dear 1000.
 func TestTheHighestCostRespectsCeilingsThatPoolsShare(t *testing.T) {
 	pools := func(cheap, dear string) string {
 		return "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n" +

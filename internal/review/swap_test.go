@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// labelled are pools with labels, one after the other.
+// labelled returns the CUE of one pool for each list of labels.
 func labelled(labels ...string) string {
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
 	for i, list := range labels {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The first line names what a reader has to know, in numbers that are true.
+// The first line reports the most severe effects, with correct numbers.
 func TestTheFirstLineIsTheWorstInTrueNumbers(t *testing.T) {
 	pools := func(most int) string { return teams(t, `{team: "ads"}`, most, "a", "b", "c") }
 	old := strings.ReplaceAll(denyOld, "input.pod.spec.containers[_].image == \"runner:1\"", `input.pool.name in {"a", "b"}; input.pod.spec.containers[_].image == "runner:1"`)
