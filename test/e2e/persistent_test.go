@@ -35,7 +35,8 @@ spec:
       containers: [{name: runner, image: "corral.test/runner:1"}]
 `
 
-// A runner that stays does one job after another in its pod, survives the end of its process, and goes after the job that it has.
+// A persistent runner runs several jobs in its pod, survives a restart of its process, and is removed only after
+// its current job.
 func (b *bed) aRunnerStays(t *testing.T) {
 	const organization = "persistent-org"
 	b.pool(t, "persistent", persistentPool)
@@ -71,7 +72,7 @@ func (b *bed) aRunnerStays(t *testing.T) {
 	}
 }
 
-// idle waits until the only runner is free after some jobs.
+// idle waits until the only runner is idle after the given number of jobs.
 func (b *bed) idle(t *testing.T, jobs int32) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
