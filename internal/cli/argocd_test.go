@@ -110,9 +110,9 @@ func TestArgoCDFillsInTheNamespaceOnlyWhenTold(t *testing.T) {
 	if diff := cmp.Diff(plain, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
-	told := corral(t, folder, "build", "--namespace", "runners")
+	explicit := corral(t, folder, "build", "--namespace", "runners")
 	t.Setenv(argoParameters, `[{"name":"namespace","string":"runners"}]`)
-	if diff := cmp.Diff(told, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
+	if diff := cmp.Diff(explicit, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -28,14 +28,14 @@ pools: schema.#Pools & {
 `, schedules)}
 }
 
-// closedAtNoon allows nothing from noon to one, and says until when that is so.
+// closedAtNoon allows no runners from 12:00 to 13:00, and sets until to the end of that period.
 const closedAtNoon = `package corral.scaling
 
 noon := corral.windows(input.now, "Europe/Berlin", [{"from": "12:00", "to": "13:00"}])
 
 limit contains {"field": "max", "atMost": 0, "reason": "lunch", "until": noon.until} if noon.open
 
-# So that the calendar looks again when it begins.
+# The calendar evaluates the rules again when the period begins.
 limit contains {"field": "max", "atMost": 100, "reason": "fleet", "until": noon.until} if not noon.open
 `
 

@@ -220,7 +220,7 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(tc.files)
-			if _, beside := files["guard/x.rego"]; beside {
+			if _, isSeparate := files["guard/x.rego"]; isSeparate {
 				// The policies' folder is next to the definitions, not inside them.
 				files["here/cue.mod/module.cue"], files["here/pools.cue"] = module, onePool
 				tc.args += " here"
@@ -280,7 +280,7 @@ func TestContainersWithoutTheCertificatesOfTheirConnectionAreTold(t *testing.T) 
 		`{containers: [{name: "runner", image: "i", volumeMounts: [{name: "certs", mountPath: "/usr/local/share"}]}], volumes: [{name: "certs", emptyDir: {}}]}`, 1)
 	for _, tc := range []struct {
 		pools, ca string
-		told      bool
+		warned    bool
 	}{
 		{mounting, `, ca: configMapRef: name: "ca"`, true},
 		{mounting, "", false},
@@ -288,8 +288,8 @@ func TestContainersWithoutTheCertificatesOfTheirConnectionAreTold(t *testing.T) 
 	} {
 		folder := treeOf(t, map[string]string{"pools.cue": tc.pools + fmt.Sprintf(connection, tc.ca)})
 		got := corral(t, folder, "vet")
-		if told := strings.Contains(got.stdout+got.stderr, "runner: not given the connection's certificates"); got.code != exitOK || told != tc.told {
-			t.Errorf("with the CA %q: reported: %t, got %+v", tc.ca, told, got)
+		if warned := strings.Contains(got.stdout+got.stderr, "runner: not given the connection's certificates"); got.code != exitOK || warned != tc.warned {
+			t.Errorf("with the CA %q: reported: %t, got %+v", tc.ca, warned, got)
 		}
 	}
 }

@@ -242,9 +242,9 @@ func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T)
 					t.Errorf("there is %q in\n%s", new, rest)
 				}
 			}
-			for _, said := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
-				if !strings.Contains(rest, said) {
-					t.Errorf("there is no %q in\n%s", said, rest)
+			for _, line := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
+				if !strings.Contains(rest, line) {
+					t.Errorf("there is no %q in\n%s", line, rest)
 				}
 			}
 		})

@@ -380,13 +380,13 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		}
 		return nil
 	}
-	amiss := func(of string, ready *Condition) *Finding {
+	checkFinding := func(of string, ready *Condition) *Finding {
 		f := finding(of)
 		claim((f == nil) == (ready != nil && ready.Status == metav1.ConditionTrue), "%s is %+v, and status says:\n%s", of, ready, page.Text())
 		return f
 	}
 	for _, p := range policyFacts(s) {
-		amiss(p.Policy, p.Ready)
+		checkFinding(p.Policy, p.Ready)
 		isReady := p.Ready != nil && p.Ready.Status == metav1.ConditionTrue
 		claim(strings.Contains(text, p.Policy+" (enforced): ready\n") == isReady, "%s is %+v, and explain says:\n%s", p.Policy, p.Ready, text)
 	}
@@ -395,7 +395,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	}
 	c := &s.Connections[0]
 	ready := ConditionOf(c, v1alpha1.ReadyCondition)
-	f := amiss("GitHubConnection/ci/acme", ready)
+	f := checkFinding("GitHubConnection/ci/acme", ready)
 	if f == nil || ready == nil {
 		return
 	}

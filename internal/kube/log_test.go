@@ -40,12 +40,12 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 			t.Errorf("%s: the conditions were changed to %+v", name, b.pool(t).Status.Conditions)
 		}
 		finish(before)
-		said := b.pool(t).Status.Conditions
+		snapshot := b.pool(t).Status.Conditions
 		<-b.events
 		if again := finish(starting); again != time.Second || len(b.events) > 0 {
 			t.Errorf("%s: got a requeue after %s and %d events", name, again, len(b.events))
 		}
-		if diff := cmp.Diff(said, b.pool(t).Status.Conditions); diff != "" {
+		if diff := cmp.Diff(snapshot, b.pool(t).Status.Conditions); diff != "" {
 			t.Errorf("%s: the conditions changed (-before +after):\n%s", name, diff)
 		}
 		changed := b.pool(t)
@@ -73,8 +73,8 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Stall(catalog.RunnerGroupNotFound.With())); err != nil {
 			t.Fatal(err)
 		}
-		if told := len(b.events) > 0; told != (pool == gone) {
-			t.Errorf("deleted %v, event emitted %v", pool == gone, told)
+		if emitted := len(b.events) > 0; emitted != (pool == gone) {
+			t.Errorf("deleted %v, event emitted %v", pool == gone, emitted)
 		}
 	}
 }
@@ -92,8 +92,8 @@ func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, cause)); err != nil {
 				t.Fatal(err)
 			}
-			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != text {
-				t.Errorf("%q: %d events, the condition is %q", text, told, said)
+			if n, message := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); n != 1+i/2 || message != text {
+				t.Errorf("%q: %d events, the condition is %q", text, n, message)
 			}
 		}
 	}
@@ -106,12 +106,12 @@ func TestAWaitThatBelongsToTheCourseOfThingsIsToldOnce(t *testing.T) {
 		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, catalog.RunnersLeaving.With(text))); err != nil {
 			t.Fatal(err)
 		}
-		if said := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); said != text {
-			t.Errorf("it says %q", said)
+		if message := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); message != text {
+			t.Errorf("it says %q", message)
 		}
 	}
-	if told := <-b.events; told != "Normal Draining 2 runners finish their jobs" || len(b.events) > 0 {
-		t.Errorf("got the event %q and %d more", told, len(b.events))
+	if event := <-b.events; event != "Normal Draining 2 runners finish their jobs" || len(b.events) > 0 {
+		t.Errorf("got the event %q and %d more", event, len(b.events))
 	}
 }
 

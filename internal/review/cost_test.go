@@ -112,8 +112,8 @@ func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 			if len(r.Pools) != 1 || r.Verdict != Denied {
 				t.Fatalf("%s, %d pools", r.Verdict, len(r.Pools))
 			}
-			said := slices.ContainsFunc(r.Pools[0].Effects, func(e string) bool { return strings.HasPrefix(e, "Policies deny") && e == tc.effect })
-			if p := r.Pools[0]; said != (tc.effect != "") || *p.Cost.After.Max != tc.max {
+			isReported := slices.ContainsFunc(r.Pools[0].Effects, func(e string) bool { return strings.HasPrefix(e, "Policies deny") && e == tc.effect })
+			if p := r.Pools[0]; isReported != (tc.effect != "") || *p.Cost.After.Max != tc.max {
 				t.Errorf("effects %q, cost %v, want %q, %v", p.Effects, *p.Cost.After.Max, tc.effect, tc.max)
 			}
 		})

@@ -60,8 +60,9 @@ func (p *pulse) note(due, now time.Time, err error) {
 	}
 }
 
-func (p *pulse) tell() string {
+// summary describes the slow answers for a failure message.
+func (p *pulse) summary() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Sprintf("of the API server's answers, one asked for each second, %d took a second or more: %v", len(p.slow), p.slow)
+	return fmt.Sprintf("%d of the requests sent to the API server once a second took a second or more: %v", len(p.slow), p.slow)
 }

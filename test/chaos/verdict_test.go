@@ -22,8 +22,8 @@ import (
 )
 
 // recovery is the deadline for each recovery after all faults have ended. Two waits are long. The circuit breaker
-// of a pool with failures retries after up to 80 s. A container that hangs after a job, the end of which was never
-// reported, is stopped ten minutes after GitHub forgot its runner.
+// of a pool with failures retries after up to 80 s. If GitHub never reported the end of a job, a hanging container
+// is stopped ten minutes after GitHub forgot its runner.
 const recovery = 15 * time.Minute
 
 // judge checks the state after the storm.
@@ -84,7 +84,7 @@ func (s *storm) eventually(check func(ctx context.Context) error) (came bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.complain("after %s: %v\n%s", recovery, complaint, s.pulse.tell())
+			s.complain("after %s: %v\n%s", recovery, complaint, s.pulse.summary())
 			return false
 		}
 	}

@@ -510,14 +510,14 @@ func (x *pair) runs(j *judged) *pool {
 	case !isNewTemplate:
 		return j.head // a template that was allowed before stays in use
 	}
-	former := *j.base
-	former.group, former.labels, former.ns = j.head.group, j.head.labels, j.head.ns
-	for finding := range x.head.findings(&former) {
+	previous := *j.base
+	previous.group, previous.labels, previous.ns = j.head.group, j.head.labels, j.head.ns
+	for finding := range x.head.findings(&previous) {
 		if strings.HasPrefix(finding, "Deny") {
 			return nil // the previous template is denied as well
 		}
 	}
-	return &former
+	return &previous
 }
 
 func (x *pair) compareCost(j *judged) {

@@ -162,12 +162,12 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 				names = append(names, edits[e].name)
 			}
 		}
-		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.says) })
+		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.texts) })
 	}
 }
 
 // compare compares a review with the oracle's prediction.
-func compare(t *testing.T, base, head *fleet, says []string) {
+func compare(t *testing.T, base, head *fleet, texts []string) {
 	t.Helper()
 	folder := t.TempDir()
 	base.save(t, filepath.Join(folder, "base"))
@@ -177,18 +177,18 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
 		t.Errorf("the first line is\n%s, want\n%s", first, want.line())
 	}
-	told, known := map[string]seen{}, map[string]seen{}
+	reported, predicted := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
+		reported[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
+			predicted[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
 		}
 	}
 	const cent = 0.011 // half a cent may be rounded either way
-	if diff := gocmp.Diff(known, told, cmpopts.EquateApprox(0, cent)); diff != "" {
+	if diff := gocmp.Diff(predicted, reported, cmpopts.EquateApprox(0, cent)); diff != "" {
 		t.Errorf("of pools (-want +got):\n%s", diff)
 	}
 	var problems []string
@@ -205,7 +205,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
-	for _, s := range says {
+	for _, s := range texts {
 		if head.broken < 0 && !strings.Contains(text, s) {
 			t.Errorf("there is no %q in\n%s", s, text)
 		}

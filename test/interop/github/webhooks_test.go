@@ -26,7 +26,7 @@ func TestWebhooksAreAsPublished(t *testing.T) {
 			_, err := w.AddHook(githubsim.Hook{Owner: "enterprises/corp", URL: w.receiver(t), Secret: secret})
 			must(t, err)
 			w.work(t)
-			w.tell(t)
+			w.triggerWebhooks(t)
 			for _, name := range names {
 				t.Run(name, func(t *testing.T) { describe(t, "webhooks", name).checkWebhooks(t, w.delivered) })
 			}
@@ -34,8 +34,8 @@ func TestWebhooksAreAsPublished(t *testing.T) {
 	}
 }
 
-// tell triggers the webhooks that work does not trigger.
-func (w *world) tell(t *testing.T) {
+// triggerWebhooks triggers the webhooks that work does not trigger.
+func (w *world) triggerWebhooks(t *testing.T) {
 	t.Helper()
 	for _, job := range w.Jobs() {
 		switch job.State {

@@ -59,8 +59,8 @@ func TestMain(m *testing.M) {
 
 // trouble is a failure that is staged in a namespace of its own.
 type trouble struct {
-	// begin creates the healthy state, worsen causes the failure, and mend fixes it.
-	begin, worsen, mend func(s *fixture)
+	// begin creates the healthy state, worsen causes the failure, and recovery fixes it.
+	begin, worsen, recovery func(s *fixture)
 	// sign is text that appears in the metrics once the failure has occurred.
 	sign string
 	// alerts lists the alerts that must fire, each followed by its labels. For an alert whose entry ends in a
@@ -73,7 +73,7 @@ type fixture struct {
 	*testing.T
 	namespace string
 	github    *githubsim.Running
-	beside    *world.World // a world with its own GitHub; nil if the fixture uses the shared one
+	ownWorld  *world.World // a world with its own GitHub; nil if the fixture uses the shared one
 	hooks     string       // address of the controller's webhook receiver
 	values    map[string]any
 }
@@ -118,17 +118,17 @@ func (s *fixture) end() {
 // own gives the fixture its own simulated GitHub.
 func (s *fixture) own(o githubsim.Options) {
 	s.Helper()
-	beside, end, err := w.WithGitHub(o)
+	other, end, err := w.WithGitHub(o)
 	must(s.T, err)
 	s.Cleanup(end)
-	s.beside, s.github = beside, beside.GitHub
+	s.ownWorld, s.github = other, other.GitHub
 }
 
 // on gives the fixture its own simulated GitHub and connects to it.
 func (s *fixture) on(o githubsim.Options) {
 	s.Helper()
 	s.own(o)
-	must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
+	must(s.T, s.ownWorld.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
 // connect connects the fixture to the shared simulated GitHub.
@@ -195,18 +195,18 @@ const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: s
 // troubles contains a failure for every alert, by namespace.
 var troubles = map[string]trouble{
 	"full": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
-		worsen: func(s *fixture) { s.jobs("linux", 4, time.Hour) },
-		mend:   (*fixture).end,
-		sign:   `corral_pool_saturated{namespace="full",pool="linux"} 1`,
-		alerts: []string{"CorralPoolFull"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
+		worsen:   func(s *fixture) { s.jobs("linux", 4, time.Hour) },
+		recovery: (*fixture).end,
+		sign:     `corral_pool_saturated{namespace="full",pool="linux"} 1`,
+		alerts:   []string{"CorralPoolFull"},
 	},
 	"waits": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_jobs{namespace="waits",pool="linux"} 2`,
-		alerts: []string{"CorralJobsWait"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen:   func(s *fixture) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_jobs{namespace="waits",pool="linux"} 2`,
+		alerts:   []string{"CorralJobsWait"},
 	},
 	"suspended": {
 		begin: func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
@@ -219,16 +219,16 @@ var troubles = map[string]trouble{
 			}))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
-		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a check of the scale set in the past five minutes
-		alerts: []string{"CorralPoolTakesNoJobs"},
+		recovery: func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
+		sign:     `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a check of the scale set in the past five minutes
+		alerts:   []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_healthy{namespace="fails",pool="linux"} 0`,
-		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen:   func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_healthy{namespace="fails",pool="linux"} 0`,
+		alerts:   []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"queue": {
 		begin: func(s *fixture) {
@@ -237,10 +237,10 @@ var troubles = map[string]trouble{
 				p.Spec.Demand.Metrics = []v1alpha1.MetricSource{{Name: "queue", Interval: &metav1.Duration{Duration: 10 * time.Second}, Prometheus: &v1alpha1.PrometheusMetric{Server: "main", Query: "queue"}}}
 			}))
 		},
-		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_healthy{namespace="queue",pool="linux"} 0`,
-		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
+		worsen:   func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_healthy{namespace="queue",pool="linux"} 0`,
+		alerts:   []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"old": {
 		begin: func(s *fixture) {
@@ -249,17 +249,17 @@ var troubles = map[string]trouble{
 				{Version: "2.331.0", Published: published}, {Version: "2.330.0", Published: published.Add(-24 * time.Hour)},
 			}})
 		},
-		worsen: func(s *fixture) { s.create(s.pool("linux", setIdle(1))) },
-		mend:   func(s *fixture) { s.remove(s.pool("linux")) },
-		sign:   `corral_pool_runner_update_by_timestamp_seconds{namespace="old",pool="linux",version="2.330.0"}`,
-		alerts: []string{"CorralRunnerOutdated"},
+		worsen:   func(s *fixture) { s.create(s.pool("linux", setIdle(1))) },
+		recovery: func(s *fixture) { s.remove(s.pool("linux")) },
+		sign:     `corral_pool_runner_update_by_timestamp_seconds{namespace="old",pool="linux",version="2.330.0"}`,
+		alerts:   []string{"CorralRunnerOutdated"},
 	},
 	"broken": {
-		begin:  func(s *fixture) { s.connect() },
-		worsen: func(s *fixture) { s.create(s.policy("limit contains {")) },
-		mend:   func(s *fixture) { s.remove(s.policy("")) },
-		sign:   `corral_policies{kind="RunnerPolicy",state="broken"} 1`,
-		alerts: []string{"CorralPoliciesUnready kind=RunnerPolicy,"},
+		begin:    func(s *fixture) { s.connect() },
+		worsen:   func(s *fixture) { s.create(s.policy("limit contains {")) },
+		recovery: func(s *fixture) { s.remove(s.policy("")) },
+		sign:     `corral_policies{kind="RunnerPolicy",state="broken"} 1`,
+		alerts:   []string{"CorralPoliciesUnready kind=RunnerPolicy,"},
 	},
 	"undecided": {
 		begin: func(s *fixture) {
@@ -270,9 +270,9 @@ var troubles = map[string]trouble{
 			s.patch(s.policy(""), `{"spec":{"modules":{"own.rego":"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n, \"reason\": \"for now\"} if n := to_number(input.pool.name)\n"}}}`)
 			s.jobs("linux", 1, time.Millisecond)
 		},
-		mend:   func(s *fixture) { s.remove(s.policy("")) },
-		sign:   `corral_policy_decisions_total{decision="scaling",outcome="failed"}`,
-		alerts: []string{"CorralPolicyDecisionsFail decision=scaling,"},
+		recovery: func(s *fixture) { s.remove(s.policy("")) },
+		sign:     `corral_policy_decisions_total{decision="scaling",outcome="failed"}`,
+		alerts:   []string{"CorralPolicyDecisionsFail decision=scaling,"},
 	},
 	"undeclared": {
 		begin: func(s *fixture) {
@@ -288,7 +288,7 @@ var troubles = map[string]trouble{
 			r.Write("pools.cue", strings.Replace(definition, "max: 2", "max: -2", 1))
 			r.Push("A negative max")
 		},
-		mend: func(s *fixture) {
+		recovery: func(s *fixture) {
 			r := s.values["repository"].(*harness.Repository)
 			r.Write("pools.cue", definition)
 			r.Push("A pool again")
@@ -306,9 +306,9 @@ var troubles = map[string]trouble{
 		worsen: func(s *fixture) {
 			s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusInternalServerError})
 		},
-		mend:   func(s *fixture) { s.github.ClearFaults() },
-		sign:   `corral_github_requests_total{code="500",endpoint="message_poll"}`,
-		alerts: []string{"CorralGitHubRefuses code=500 endpoint=message_poll,"},
+		recovery: func(s *fixture) { s.github.ClearFaults() },
+		sign:     `corral_github_requests_total{code="500",endpoint="message_poll"}`,
+		alerts:   []string{"CorralGitHubRefuses code=500 endpoint=message_poll,"},
 	},
 	"spent": {
 		begin: func(*fixture) {},
@@ -320,9 +320,9 @@ var troubles = map[string]trouble{
 			for range 100 {
 				s.call()
 			}
-			must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
+			must(s.T, s.ownWorld.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 		},
-		mend: func(s *fixture) { // an hour later, with a reverified connection
+		recovery: func(s *fixture) { // an hour later, with a reverified connection
 			s.values["later"].(*atomic.Int64).Store(int64(2 * time.Hour))
 			c := &v1alpha1.GitHubConnection{}
 			must(s.T, w.Client.Get(s.Context(), harness.Key(s.namespace, "acme"), c))
@@ -338,10 +338,10 @@ var troubles = map[string]trouble{
 			s.on(githubsim.Options{SessionExpiry: time.Hour})
 			s.create(s.pool("linux"))
 		},
-		worsen: func(s *fixture) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
-		mend:   func(s *fixture) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
-		sign:   `corral_github_sessions_total{result="conflict"}`,
-		alerts: []string{"CorralSessionsContested,"},
+		worsen:   func(s *fixture) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
+		recovery: func(s *fixture) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
+		sign:     `corral_github_sessions_total{result="conflict"}`,
+		alerts:   []string{"CorralSessionsContested,"},
 	},
 	"left": {
 		begin: func(s *fixture) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
@@ -353,9 +353,9 @@ var troubles = map[string]trouble{
 			}
 			s.remove(s.pool("linux"))
 		},
-		mend:   func(*fixture) {},
-		sign:   "corral_orphaned_scale_sets_total 1",
-		alerts: []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
+		recovery: func(*fixture) {},
+		sign:     "corral_orphaned_scale_sets_total 1",
+		alerts:   []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
 	},
 	"forged": {
 		begin: func(s *fixture) {
@@ -364,10 +364,10 @@ var troubles = map[string]trouble{
 			s.create(s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{} }))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		worsen: (*fixture).post,
-		mend:   func(s *fixture) { s.jobs("linux", 2, time.Millisecond) },
-		sign:   `corral_webhook_requests_total{result="forged"}`,
-		alerts: []string{"CorralWebhooksForged,"},
+		worsen:   (*fixture).post,
+		recovery: func(s *fixture) { s.jobs("linux", 2, time.Millisecond) },
+		sign:     `corral_webhook_requests_total{result="forged"}`,
+		alerts:   []string{"CorralWebhooksForged,"},
 	},
 }
 
@@ -397,10 +397,10 @@ type phase struct {
 // Simulated duration of each phase in minutes. Each is longer than any alert's "for" duration and look-back
 // window.
 const (
-	goodMinutes   = 30
-	badMinutes    = 100
-	mendedMinutes = 120
-	downMinutes   = 20
+	goodMinutes      = 30
+	badMinutes       = 100
+	recoveredMinutes = 120
+	downMinutes      = 20
 )
 
 // Each alert fires during its own failure, never during another one or in the healthy state, and resolves
@@ -439,7 +439,7 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 		if a.From < goodMinutes {
 			t.Errorf("%s fires at minute %v, in good times", name, a.From)
 		}
-		if limit := float64(goodMinutes + badMinutes + mendedMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
+		if limit := float64(goodMinutes + badMinutes + recoveredMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
 			t.Errorf("%s fires from minute %v to %v: it isn't resolved", name, a.From, a.To)
 		}
 	}
@@ -595,7 +595,7 @@ func play(t *testing.T) (main, slow []phase) {
 
 	b.shrink()
 	for _, namespace := range namespaces {
-		troubles[namespace].mend(fixtures[namespace])
+		troubles[namespace].recovery(fixtures[namespace])
 	}
 	for _, gauge := range []string{
 		troubles["full"].sign, troubles["suspended"].sign, troubles["fails"].sign, troubles["queue"].sign, troubles["old"].sign, troubles["broken"].sign,
@@ -604,7 +604,7 @@ func play(t *testing.T) (main, slow []phase) {
 		shows(t, c, gauge, false)
 	}
 	time.Sleep(35 * time.Second) // the longest back-off after a rejected request
-	main, slow = append(main, record(t, c).end(mendedMinutes)), append(slow, record(t, b.controller).end(mendedMinutes))
+	main, slow = append(main, record(t, c).end(recoveredMinutes)), append(slow, record(t, b.controller).end(recoveredMinutes))
 	return append(main, phase{Minutes: downMinutes}), slow
 }
 
