@@ -82,6 +82,6 @@ func TestTheLibrary(t *testing.T) {
 		}
 	}
 	if lines == 0 || covered*100 < leastCoverage*lines {
-		t.Errorf("%d of %d lines are covered, less than %d %%", covered, lines, leastCoverage)
+		t.Errorf("the tests cover %d of %d lines, less than %d %%", covered, lines, leastCoverage)
 	}
 }

@@ -45,7 +45,7 @@ func TestEachRowCanBeRendered(t *testing.T) {
 			}
 		}
 		if base := catalog.Of(row.Reason); row.Reason != "" && base.Title == "" && !catalog.IsFine(row.Code) {
-			t.Errorf("%s: nothing is known of its reason %s", row.Code, row.Reason)
+			t.Errorf("%s: its reason %s is unknown", row.Code, row.Reason)
 		}
 		if row.SameAs != "" && (catalog.Of(row.SameAs).Reason != row.Reason || catalog.Of(row.SameAs).SameAs != "") {
 			t.Errorf("%s can't be the same as %s", row.Code, row.SameAs)
@@ -69,7 +69,7 @@ func TestEachRowHasItsName(t *testing.T) {
 		}
 	}
 	if all := len(catalog.Rows()); n != all {
-		t.Errorf("%d rows in the files, %d in the catalog: one is defined twice", n, all)
+		t.Errorf("%d rows in the files, %d in the catalog: a row is defined twice", n, all)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 		for _, m := range name.FindAllStringSubmatch(row.FindString(line), -1) {
 			found++
 			if _, isReason := known[m[1]]; !isReason {
-				t.Errorf("%s: %s is no reason of the catalog: %s", file, m[1], line)
+				t.Errorf("%s: the reason %s is not in the catalog: %s", file, m[1], line)
 			}
 		}
 		for _, m := range stalled.FindAllStringSubmatch(line, -1) {
@@ -63,7 +63,7 @@ func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 	eachLine(t, "docs/spec/*.md", check)
 	eachLine(t, "docs/faults.md", check)
 	if found < 50 {
-		t.Errorf("only %d reasons are in the tables of docs/spec", found)
+		t.Errorf("found only %d reasons in the tables of docs/spec", found)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestReasonsOfHealthScriptsAreInTheCatalog(t *testing.T) {
 		for _, m := range entry.FindAllStringSubmatch(line, -1) {
 			found++
 			if _, isReason := known[m[1]]; !isReason {
-				t.Errorf("%s waits for %s, which is no reason of the catalog", file, m[1])
+				t.Errorf("%s waits for the reason %s, which is not in the catalog", file, m[1])
 			}
 		}
 	})

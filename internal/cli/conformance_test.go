@@ -65,7 +65,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 	}
 	for _, secret := range []string{"acme", "ghp_secret", strings.TrimPrefix(sim.URL, "http://")} {
 		if strings.Contains(got.stdout+text.stdout+text.stderr, secret) {
-			t.Errorf("%q is in the report", secret)
+			t.Errorf("the report contains %q", secret)
 		}
 	}
 }

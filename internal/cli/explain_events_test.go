@@ -192,7 +192,7 @@ func TestAccount(t *testing.T) {
 		{Manager: "kubectl", Time: &metav1.Time{Time: noon}}, {Manager: "corral"}, {Manager: "corral", Time: &metav1.Time{Time: noon.Add(-time.Minute)}},
 	}
 	if at := writtenAt(config); !at.Equal(noon.Add(-time.Minute)) {
-		t.Errorf("written at %s", at)
+		t.Errorf("last write at %s", at)
 	}
 	for hold, want := range map[time.Duration]time.Duration{time.Hour: 30 * time.Minute, 40 * time.Minute: 30 * time.Minute, 10 * time.Minute: 10 * time.Minute} {
 		if got := quiet(config.BinaryData["jobs"], 1, hold, noon); got != want {
@@ -200,7 +200,7 @@ func TestAccount(t *testing.T) {
 		}
 	}
 	if got := quiet([]byte("damaged"), 1, time.Hour, noon); got != 0 {
-		t.Errorf("it is quiet for %s", got)
+		t.Errorf("got a quiet time of %s", got)
 	}
 	e := explainerOf(nil)
 	e.client = only{config}

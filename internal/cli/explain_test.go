@@ -169,7 +169,7 @@ func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := answer.Text(); !strings.Contains(text, part) || strings.Contains(text, "Not known") {
-			t.Errorf("%q is not in, or something isn't known:\n%s", part, text)
+			t.Errorf("%q is missing, or something is unknown:\n%s", part, text)
 		}
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "runnerpools"}, "", errors.New("ask your administrator"))
@@ -194,7 +194,7 @@ func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
 		{Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}},
 	}}}
 	if got := (&explainer{now: now}).judge(r, nil, pod); got.State != v1alpha1.RunnerFinished || got.Reason != r.Status.Reason {
-		t.Errorf("it is %s: %s", got.State, got.Reason)
+		t.Errorf("got the state %s: %s", got.State, got.Reason)
 	}
 }
 

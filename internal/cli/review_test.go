@@ -66,7 +66,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 				text := readFile(t, filepath.Join(written, file))
 				golden.CompareIn(t, filepath.Join(recordings, name, "golden.txtar"), file, text)
 				if form == "text" && got.stdout != text {
-					t.Error("what is printed is not what is written")
+					t.Error("the printed report differs from the written one")
 				}
 			}
 			lines := strings.SplitN(got.stdout, "\n", 4)
@@ -199,7 +199,7 @@ func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
 	}
 	gitIn(t, whole, "update-index", "--skip-worktree", "infra/pools.cue")
 	if got := corral(t, filepath.Join(whole, "infra"), "vet"); got.code != exitOK {
-		t.Errorf("vet of files that are there: %+v", got)
+		t.Errorf("vet of existing files: %+v", got)
 	}
 	if got := corral(t, filepath.Join(repository, "infra"), "review", "--head", "HEAD", "--base", "HEAD"); got.code != exitOK || strings.Contains(got.stdout, "Nothing was compared") {
 		t.Errorf("two commits: %+v", got)
@@ -239,12 +239,12 @@ func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T)
 			}
 			for _, new := range []string{"added", "new: ", "as before", "→"} {
 				if strings.Contains(rest, new) {
-					t.Errorf("there is %q in\n%s", new, rest)
+					t.Errorf("found %q in\n%s", new, rest)
 				}
 			}
 			for _, line := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
 				if !strings.Contains(rest, line) {
-					t.Errorf("there is no %q in\n%s", line, rest)
+					t.Errorf("%q is missing in\n%s", line, rest)
 				}
 			}
 		})
@@ -284,7 +284,7 @@ func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
 			t.Errorf("%s: %+v", form, got)
 		}
 		if form == "json" && !strings.Contains(got.stdout, `a #\u0023[error]b`) {
-			t.Errorf("json is another text: %s", got.stdout)
+			t.Errorf("the JSON differs: %s", got.stdout)
 		}
 	}
 }
@@ -558,7 +558,7 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	}
 	// Three questions per pool on each side: its limits, its pod, and how a change rolls out.
 	if asked.n > 6*pools {
-		t.Errorf("policies were asked %d times about %d pools", asked.n, pools)
+		t.Errorf("policies were evaluated %d times for %d pools", asked.n, pools)
 	}
 	var b bytes.Buffer
 	if err := o.write(&b, "markdown", result); err != nil || b.Len() > report.MaxMarkdown {

@@ -202,7 +202,7 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 			g := &statusReader{client: c, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: wait}
 			page := explain.Look(g.read(t.Context()))
 			if page.Verdict != tc.want || looks != tc.looks {
-				t.Errorf("looked again %d times:\n%s", looks, page.Text())
+				t.Errorf("looked %d more times:\n%s", looks, page.Text())
 			}
 		})
 	}
@@ -228,7 +228,7 @@ func TestTheTimeIsTheAPIServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.List(t.Context(), &v1alpha1.RunnerPoolList{}); err == nil {
-		t.Fatal("it is no API server")
+		t.Fatal("this server is not an API server")
 	}
 	if d := time.Until(o.clock.Now()).Round(time.Minute); d != time.Hour {
 		t.Errorf("the clock is %s ahead", d)

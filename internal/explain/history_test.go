@@ -190,7 +190,7 @@ func TestAnEntryIsFoundByItsTime(t *testing.T) {
 		}
 	}
 	if _, ok := At(entries, noon.Add(-time.Second)); ok {
-		t.Error("there is an entry of a time before all")
+		t.Error("found an entry for a time before the history")
 	}
 }
 
@@ -204,6 +204,6 @@ func TestNamesOfHistories(t *testing.T) {
 		seen[name] = true
 	}
 	if !seen["linux-decisions"] {
-		t.Error("a short name is shortened")
+		t.Error("a short name was shortened")
 	}
 }

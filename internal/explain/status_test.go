@@ -469,14 +469,14 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 func TestChanges(t *testing.T) {
 	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
 	if lines := after.Changes(&after); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+		t.Errorf("got the changes %q without a change", lines)
 	}
 	began, over := after.Changes(&before), before.Changes(&after)
 	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
-		t.Errorf("it began with %q", began)
+		t.Errorf("the problem began with %q", began)
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
-		t.Errorf("it was over with %q", over)
+		t.Errorf("the problem ended with %q", over)
 	}
 }
 
@@ -495,20 +495,20 @@ func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
 	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
-		t.Errorf("all was lost with %q", lines)
+		t.Errorf("losing the cluster was reported as %q", lines)
 	}
 	lost.Keep(&trouble)
 	still := Look(pages["blind"]())
 	if lines := still.Changes(&lost); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+		t.Errorf("got the changes %q without a change", lines)
 	}
 	still.Keep(&lost)
 	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
 	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
-		t.Errorf("all was back with %q", lines)
+		t.Errorf("the return of the problem was reported as %q", lines)
 	}
 	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
-		t.Errorf("all was well with %q", lines)
+		t.Errorf("the recovery was reported as %q", lines)
 	}
 }
 
@@ -563,14 +563,14 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 		row := catalog.Of(reason)
 		switch {
 		case row.Title == reason:
-			t.Errorf("the catalog has no row of the reason %s (%s)", reason, name)
+			t.Errorf("the catalog has no row for the reason %s (%s)", reason, name)
 		case !catalog.IsFine(reason) && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
 			t.Errorf("the reason %s has the row %+v", reason, row)
 		}
 	}
 	for _, row := range catalog.Rows() {
 		if row.Reason != "" && !known[row.Reason] && row.Role != catalog.Finding {
-			t.Errorf("the row %s has the reason %s, and the API has none such", row.Code, row.Reason)
+			t.Errorf("the row %s has the reason %s, which the API does not define", row.Code, row.Reason)
 		}
 	}
 }
@@ -585,7 +585,7 @@ func TestEachConditionIsLookedAt(t *testing.T) {
 	}
 	for name, condition := range constants(t, "conditions.go", "Condition") {
 		if !looked[condition] {
-			t.Errorf("corral status doesn't look at the condition %s (%s)", condition, name)
+			t.Errorf("corral status ignores the condition %s (%s)", condition, name)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) {
-			t.Errorf("%s: of another generation it says %+v", name, b.pool(t).Status.Conditions)
+			t.Errorf("%s: got %+v for another generation", name, b.pool(t).Status.Conditions)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestAWaitThatBelongsToTheCourseOfThingsIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if message := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); message != text {
-			t.Errorf("it says %q", message)
+			t.Errorf("got the message %q", message)
 		}
 	}
 	if event := <-b.events; event != "Normal Draining 2 runners finish their jobs" || len(b.events) > 0 {

@@ -84,7 +84,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	finish(older.DeepCopy(), kube.Progress(time.Second, catalog.SessionOpening.With()))
 	finish(older.DeepCopy(), nil)
 	if now := b.pool(t); !conditions.IsReady(now) {
-		t.Errorf("the session is open, the status says %+v", now.Status.Conditions)
+		t.Errorf("the session is open, but the conditions are %+v", now.Status.Conditions)
 	}
 	changed := b.pool(t)
 	changed.Labels = map[string]string{"a": "b"}
@@ -94,7 +94,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	shown := b.pool(t)
 	finish(shown, nil)
 	if shown.Labels["a"] != "b" {
-		t.Error("what is newer than the last write was replaced by it")
+		t.Error("the last write replaced a newer status")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestALostStatusIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(b.last), `[{"op":"add","path":"/status","value":{"conditions":`) {
-		t.Errorf("wrote %s, which leaves what can't be read", b.last)
+		t.Errorf("wrote %s, which leaves the unreadable field in place", b.last)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 			t.Errorf("%d: %q since %s", i, ready.Message, ready.LastTransitionTime)
 		}
 		if ready.Message != outcome.Error() {
-			t.Errorf("%d: %q isn't written", i, outcome)
+			t.Errorf("%d: %q was not written", i, outcome)
 		}
 	}
 	if len(b.events) != 2 {
@@ -445,7 +445,7 @@ func TestCausesAreWritten(t *testing.T) {
 	}
 	pool = finish(nil)
 	if len(pool.Status.Causes) != 1 || pool.Status.Causes[0].Condition != v1alpha1.HealthyCondition {
-		t.Errorf("it is ready, and the causes are %+v", pool.Status.Causes)
+		t.Errorf("the pool is ready, but its causes are %+v", pool.Status.Causes)
 	}
 }
 
@@ -529,7 +529,7 @@ func TestAnotherWordingIsNoNews(t *testing.T) {
 	for code, outcome := range outcomes() {
 		finish(code, outcome)
 		if got := conditions.GetMessage(benches[code].pool(t), v1alpha1.ReadyCondition); len(benches[code].events) != 1 || got != outcome.Error() {
-			t.Errorf("%s: %d events, it says %q", code, len(benches[code].events), got)
+			t.Errorf("%s: %d events, got the message %q", code, len(benches[code].events), got)
 		}
 	}
 }

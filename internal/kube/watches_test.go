@@ -45,7 +45,7 @@ func TestASilentWatchIsRestarted(t *testing.T) {
 		t.Error("not restarted")
 	}
 	if err := <-runners; err != nil {
-		t.Errorf("the watch ends with %v, not as one that the API server ends", err)
+		t.Errorf("the watch ended with %v, unlike a watch that the API server closes", err)
 	}
 	again := watch("runners")
 	if watches.Restart("runners") {

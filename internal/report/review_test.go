@@ -181,10 +181,10 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 			t.Errorf("%s: %d bytes, begins with %.40q", name, len(text), text)
 		}
 		if opened, closed := strings.Count(text, "<details>"), strings.Count(text, "</details>"); opened != closed && name != "hostile" {
-			t.Errorf("%s: %d details are opened and %d closed", name, opened, closed)
+			t.Errorf("%s: %d details are opened, but %d closed", name, opened, closed)
 		}
 		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
-			t.Errorf("%s: it doesn't say that something is left out", name)
+			t.Errorf("%s: the report does not state that entries were left out", name)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
 	}
 	shown := strings.Count(text, ": limits")
 	if left, err := strconv.Atoi(counted[1]); err != nil || left+shown != 299 {
-		t.Errorf("%d of 299 pools are shown, and %s are left out", shown, counted[1])
+		t.Errorf("the report shows %d of 299 pools and states that %s are left out", shown, counted[1])
 	}
 }
 
@@ -229,7 +229,7 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 		}
 	}
 	if opened, closed := strings.Count(prose, "<details>"), strings.Count(prose, "</details>"); opened != closed || strings.Count(prose, "<!--") != 1 {
-		t.Errorf("%d details are opened and %d closed, %d comments", opened, closed, strings.Count(prose, "<!--"))
+		t.Errorf("%d details are opened, but %d closed, %d comments", opened, closed, strings.Count(prose, "<!--"))
 	}
 }
 
@@ -284,7 +284,7 @@ func TestATerminalIsNotActedOn(t *testing.T) {
 	}
 	for _, r := range b.String() {
 		if r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			t.Fatalf("there is a %U", r)
+			t.Fatalf("found the character %U", r)
 		}
 	}
 }

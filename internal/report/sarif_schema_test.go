@@ -26,7 +26,7 @@ func sarifSchema(t *testing.T) *jsonschema.Schema {
 func TestSARIFIsOfItsSchema(t *testing.T) {
 	schema := sarifSchema(t)
 	if err := schema.Validate(map[string]any{"version": "2.1.0", "runs": []any{map[string]any{"tools": "corral"}}}); err == nil {
-		t.Fatal("the schema takes anything")
+		t.Fatal("the schema accepts anything")
 	}
 	for name, findings := range map[string][]report.Finding{
 		"none":      nil,

@@ -182,7 +182,7 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	}
 	want := []string{"Policies say of 1 pool that something changes more than 30 times in the week: from then on, changes within six hours are taken together."}
 	if diff := cmp.Diff(want, r.Notes); diff != "" || asked > 60+7*24 {
-		t.Errorf("asked %d times, %s", asked, diff)
+		t.Errorf("evaluated %d times, %s", asked, diff)
 	}
 	if got := amounts(r.Cost.After); got != "400 1200 2000" {
 		t.Error(got)

@@ -45,7 +45,7 @@ func TestNumbersOfSchedulesAreNotDeclared(t *testing.T) {
 	}
 	morning := scheduled(t, "morning", "07:00", "09:00", "max: 80")
 	if l := compareSides(t, files{"p.cue": linux}, files{"p.cue": morning}).Pools[0].After; l.Scheduled != nil {
-		t.Errorf("scheduled %+v out of its time", l.Scheduled)
+		t.Errorf("the schedule applies outside of its window: %+v", l.Scheduled)
 	}
 }
 
@@ -87,7 +87,7 @@ limit contains {"field": "max", "atMost": 5000, "reason": "none", "until": "2026
 		t.Run(name, func(t *testing.T) {
 			r := compareSides(t, tt.base, tt.head)
 			if len(r.Pools) == 0 {
-				t.Fatal("no pool differs")
+				t.Fatal("no pool changed")
 			}
 			got := r.Pools[0].Effects
 			for i := range got {

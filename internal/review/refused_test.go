@@ -34,7 +34,7 @@ func TestRefusalsAreTheAPIServers(t *testing.T) {
 	}
 	for _, m := range messages {
 		if !strings.Contains(definitions, m[1]) {
-			t.Errorf("no definition says %q", m[1])
+			t.Errorf("no CRD contains the message %q", m[1])
 		}
 	}
 }

@@ -590,7 +590,7 @@ func TestWhatBecomesOfClaimsOfACacheIsTold(t *testing.T) {
 			pools := compareSides(t, with(tt.before), with(tt.after)).Pools
 			if len(pools) == 0 {
 				if tt.want != "" {
-					t.Fatal("no pool differs")
+					t.Fatal("no pool changed")
 				}
 				return
 			}

@@ -51,7 +51,7 @@ func TestTheFirstLineIsTheWorstInTrueNumbers(t *testing.T) {
 func TestNumbersAreInGroupsOfThree(t *testing.T) {
 	for want, v := range map[string]float64{"0.50": 0.5, "-99.99": -99.99, "100": 100, "-100": -100, "1,000": 1000, "-123,456": -123456, "12,345,678": 12345678} {
 		if got := Money(v); got != want {
-			t.Errorf("%s is written %s", strconv.FormatFloat(v, 'f', -1, 64), got)
+			t.Errorf("%s is formatted as %s", strconv.FormatFloat(v, 'f', -1, 64), got)
 		}
 	}
 }

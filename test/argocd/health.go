@@ -62,7 +62,7 @@ func Ask(script string, object map[string]any) (Health, error) {
 	}
 	answer, ok := l.Get(-1).(*lua.LTable)
 	if !ok {
-		return Health{}, fmt.Errorf("a health script answered %s", l.Get(-1).Type())
+		return Health{}, fmt.Errorf("a health script returned a %s", l.Get(-1).Type())
 	}
 	return Health{
 		Status:  lua.LVAsString(answer.RawGetString("status")),

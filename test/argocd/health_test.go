@@ -81,7 +81,7 @@ func TestHealthOfRecordedObjects(t *testing.T) {
 			missing = slices.DeleteFunc(missing, func(status string) bool { return status == tc.HealthStatus.Status })
 		}
 		if len(missing) > 0 {
-			t.Errorf("no recorded %s is %v", kind, missing)
+			t.Errorf("no recorded %s has the status %v", kind, missing)
 		}
 	}
 }

@@ -241,7 +241,7 @@ func (s *storm) updated() {
 				return err
 			}
 			if !conditions.IsTrue(p, v1alpha1.UpdatedCondition) {
-				return fmt.Errorf("the update of %s is %+v", p.Name, p.Status.Update)
+				return fmt.Errorf("the update status of %s is %+v", p.Name, p.Status.Update)
 			}
 			return nil
 		})

@@ -58,7 +58,7 @@ func seeds(text string) ([]uint64, error) {
 		}
 		to, err := strconv.ParseUint(last, 10, 64)
 		if err != nil || to < from || to-from >= maxSeeds {
-			return nil, fmt.Errorf("reading seeds %q: %q is no range of at most %d", text, part, maxSeeds)
+			return nil, fmt.Errorf("reading seeds %q: %q is not a range of at most %d", text, part, maxSeeds)
 		}
 		for ; from <= to; from++ {
 			all = append(all, from)

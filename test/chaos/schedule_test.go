@@ -354,10 +354,10 @@ func TestScheduleDependsOnItsSeedAlone(t *testing.T) {
 		return lines
 	}
 	if diff := gocmp.Diff(text(plan(1, "n", 2)), text(plan(1, "n", 2))); diff != "" {
-		t.Errorf("the same seed, twice:\n%s", diff)
+		t.Errorf("one seed gave two schedules:\n%s", diff)
 	}
 	if gocmp.Equal(text(plan(1, "n", 2)), text(plan(2, "n", 2))) {
-		t.Error("two seeds make the same storm")
+		t.Error("two seeds gave the same schedule")
 	}
 }
 

@@ -48,7 +48,7 @@ func TestDefinitionsAreKeptOnUninstall(t *testing.T) {
 				}
 			}
 			if files := generated(t, "crds"); count != len(files) {
-				t.Errorf("%d definitions rendered of %d", count, len(files))
+				t.Errorf("rendered %d of %d CRDs", count, len(files))
 			}
 		})
 	}
@@ -141,17 +141,17 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 		"[corral.dev]/clusterrunnerpolicies/status <nil>: [patch]",
 	}
 	if diff := cmp.Diff(remaining, rules(all["ClusterRole /corral"])); diff != "" {
-		t.Errorf("what is left cluster-wide:\n%s", diff)
+		t.Errorf("remaining cluster-wide permissions:\n%s", diff)
 	}
 	for _, role := range []string{"Role team-a/corral", "Role team-b/corral"} {
 		together := slices.Sorted(slices.Values(append(rules(all[role]), remaining...)))
 		if diff := cmp.Diff(rules(objects(t, render(t, nil))["ClusterRole /corral"]), together); diff != "" {
-			t.Errorf("%s and the ClusterRole, against what is granted without a list of namespaces:\n%s", role, diff)
+			t.Errorf("permissions of %s and the ClusterRole, compared with the permissions without a list of namespaces:\n%s", role, diff)
 		}
 	}
 	events := []string{"[events.k8s.io]/events <nil>: [create patch]"}
 	if diff := cmp.Diff(events, rules(all["Role default/corral-events"])); diff != "" {
-		t.Errorf("what is granted where events of ClusterRunnerPolicies are written:\n%s", diff)
+		t.Errorf("permissions in the namespace for events about ClusterRunnerPolicies:\n%s", diff)
 	}
 	for key, object := range all {
 		if !strings.Contains(object.GetKind(), "Binding") {
@@ -170,7 +170,7 @@ func TestEventsHaveNoRoleOfTheirOwnWhereTheyAreGrantedAnyway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for key := range objects(t, render(t, map[string]any{"watchNamespaces": watched})) {
 				if strings.HasSuffix(key, " default/corral-events") {
-					t.Errorf("%s grants nothing more", key)
+					t.Errorf("%s grants no additional permission", key)
 				}
 			}
 		})
@@ -180,7 +180,7 @@ func TestEventsHaveNoRoleOfTheirOwnWhereTheyAreGrantedAnyway(t *testing.T) {
 func TestNothingHooksIntoHelmOrHoldsBackDeletion(t *testing.T) {
 	for _, template := range load(t).Templates {
 		if strings.Contains(string(template.Data), "lookup") {
-			t.Errorf("%s asks the cluster: it renders differently under GitOps tools", template.Name)
+			t.Errorf("%s queries the cluster, so it renders differently with GitOps tools", template.Name)
 		}
 	}
 	for key, object := range objects(t, render(t, everything(t))) {
@@ -255,7 +255,7 @@ func TestEachFlagOfTheControllerHasAValue(t *testing.T) {
 	}
 	delete(flags, "no-cross-namespace-refs") // everything() leaves this value at its default
 	if diff := cmp.Diff(flagsWithoutValue, slices.Sorted(maps.Keys(flags))); diff != "" {
-		t.Errorf("flags that no value sets:\n%s", diff)
+		t.Errorf("flags without a value:\n%s", diff)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestTheKustomizeBaseIsTheChartsDefault(t *testing.T) {
 			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels", "app.kubernetes.io/managed-by")
 		}
 		if diff := cmp.Diff(plain(t, object), plain(t, got[key])); diff != "" {
-			t.Errorf("%s, of the chart and of the base (`make generate` makes it again):\n%s", key, diff)
+			t.Errorf("%s in the chart (-) and in the base (+), which `make generate` regenerates:\n%s", key, diff)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestTheServiceMonitorSelectsTheServiceOfTheMetrics(t *testing.T) {
 		}
 	}
 	if !slices.Equal(selected, []string{"Service " + namespace + "/corral-metrics"}) {
-		t.Errorf("selected are %v", selected)
+		t.Errorf("the monitor selects %v", selected)
 	}
 	endpoint := monitor.Spec.Endpoints[0]
 	ports, _, err := unstructured.NestedSlice(all["Service "+namespace+"/corral-metrics"].Object, "spec", "ports")
@@ -108,7 +108,7 @@ func metricsOfOurs(t *testing.T) map[string][]string {
 	for d := range descriptions {
 		m := desc.FindStringSubmatch(d.String())
 		if m == nil {
-			t.Errorf("a description that isn't understood: %s", d)
+			t.Errorf("cannot parse the description: %s", d)
 			continue
 		}
 		all[m[1]] = strings.Split(m[2], ",")
@@ -144,13 +144,13 @@ func TestAlertsSpeakOfMetricsAndLabelsThatThereAre(t *testing.T) {
 				for label := range strings.SplitSeq(g[1], ", ") {
 					grouped = append(grouped, label)
 					if !slices.Contains(labels, label) {
-						t.Errorf("nothing has the label %s", label)
+						t.Errorf("no metric has the label %s", label)
 					}
 				}
 			}
 			for _, u := range used.FindAllStringSubmatch(alert.Annotations["summary"]+alert.Annotations["description"], -1) {
 				if !slices.Contains(grouped, u[1]) {
-					t.Errorf("the message speaks of the label %s, which the expression drops", u[1])
+					t.Errorf("the message uses the label %s, which the expression drops", u[1])
 				}
 			}
 			if alert.Labels["severity"] == "" || alert.Annotations["summary"] == "" || alert.Annotations["description"] == "" {

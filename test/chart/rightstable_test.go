@@ -44,6 +44,6 @@ func TestTheTableOfRightsIsTheRole(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the role, and docs/security.md:\n%s", diff)
+		t.Errorf("the role (-) and docs/security.md (+) differ:\n%s", diff)
 	}
 }

@@ -26,7 +26,7 @@ func TestANewObjectIsNotYetObserved(t *testing.T) {
 				got = string(status.Default.Raw)
 			}
 			if diff := cmp.Diff(`{"observedGeneration":-1}`, got); diff != "" {
-				t.Errorf("%s, %s: the default of status: %s", file, version.Name, diff)
+				t.Errorf("%s, %s: unexpected default of status: %s", file, version.Name, diff)
 			}
 		}
 	}

@@ -154,7 +154,7 @@ func set(values map[string]any, path string, value any) {
 
 func TestEveryValueHasAnEffect(t *testing.T) {
 	if diff := cmp.Diff(leaves("", load(t).Values), slices.Sorted(maps.Keys(effects))); diff != "" {
-		t.Errorf("values of values.yaml, and of this table:\n%s", diff)
+		t.Errorf("values.yaml (-) and the table of this test (+) differ:\n%s", diff)
 	}
 	for path, e := range effects {
 		t.Run(path, func(t *testing.T) {
@@ -175,10 +175,10 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 			set(values, path, e.value)
 			got := render(t, values).Manifest()
 			if !strings.Contains(got, e.want) || e.want != "" && strings.Contains(byDefault, e.want) {
-				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
+				t.Errorf("%q is in the rendered chart: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
 			}
 			if e.gone != "" && (strings.Contains(got, e.gone) || !strings.Contains(byDefault, e.gone)) {
-				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.gone, strings.Contains(got, e.gone), strings.Contains(byDefault, e.gone))
+				t.Errorf("%q is in the rendered chart: %t; by default: %t", e.gone, strings.Contains(got, e.gone), strings.Contains(byDefault, e.gone))
 			}
 		})
 	}
@@ -276,10 +276,10 @@ func compareWithSchema(t *testing.T, path string, root, schema, values map[strin
 		return
 	}
 	if schema["additionalProperties"] != false {
-		t.Errorf("%s takes unknown values", path)
+		t.Errorf("%s accepts unknown values", path)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))); diff != "" {
-		t.Errorf("%s in values.yaml, and in the schema:\n%s", path, diff)
+		t.Errorf("%s in values.yaml (-) and in the schema (+) differ:\n%s", path, diff)
 	}
 	for key, property := range properties {
 		table, _ := values[key].(map[string]any)

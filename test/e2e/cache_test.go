@@ -65,7 +65,7 @@ func (b *bed) theSecondJobFindsTheCache(t *testing.T) {
 		claims[i] = b.onlyClaim(t, "cache")
 	}
 	if !strings.HasPrefix(jobs[0].Log, "found 0 files") || strings.HasPrefix(jobs[1].Log, "found 0 files") {
-		t.Error("the second job found nothing, or the first something")
+		t.Error("the second job found an empty cache, or the first one a filled cache")
 	}
 	if jobs[0].Runner == jobs[1].Runner || claims[0].UID != claims[1].UID {
 		t.Errorf("runner %s had claim %s, then runner %s claim %s", jobs[0].Runner, claims[0].UID, jobs[1].Runner, claims[1].UID)

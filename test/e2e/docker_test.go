@@ -66,7 +66,7 @@ func (b *bed) aJobUsesDocker(t *testing.T) {
 	printed := strings.Split(job.Log, "#step\n")[1:]
 	for i, step := range dockerSteps {
 		if !strings.Contains(printed[i], step.prints) {
-			t.Errorf("step %d printed %q, not %q", i, printed[i], step.prints)
+			t.Errorf("step %d printed %q, want %q", i, printed[i], step.prints)
 		}
 	}
 	b.end(t, "docker", "docker")

@@ -156,7 +156,7 @@ func (n *node) ready(ctx context.Context) error {
 func (n *node) idle(ctx context.Context) error {
 	out, err := n.ctr(ctx, "tasks", "list", "--quiet").Output()
 	if err != nil {
-		return fmt.Errorf("listing what runs: %w", err)
+		return fmt.Errorf("listing running containers: %w", err)
 	}
 	if left := strings.Fields(string(out)); len(left) > 0 {
 		return fmt.Errorf("%d containers still run", len(left))

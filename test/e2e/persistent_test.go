@@ -49,7 +49,7 @@ func (b *bed) aRunnerStays(t *testing.T) {
 		t.Errorf("the second job found %q", second.Log)
 	}
 	if strings.Contains(second.Log, "ACTIONS_RUNNER_INPUT_TOKEN") {
-		t.Error("a job finds the token that registers runners")
+		t.Error("a job can read the registration token")
 	}
 
 	b.kill(t, pod)
@@ -110,7 +110,7 @@ func (b *bed) kill(t *testing.T, pod *corev1.Pod) {
 			return err
 		}
 		if s := pod.Status.ContainerStatuses[0]; s.ContainerID == killed || s.State.Running == nil {
-			return errors.New("the container doesn't run again")
+			return errors.New("the container has not restarted")
 		}
 		return nil
 	})

@@ -175,6 +175,6 @@ func TestTheComponentLetsAlertsAndReceiversNameOurKinds(t *testing.T) {
 
 func TestTheComponentChangesNoOtherVersion(t *testing.T) {
 	if _, err := build(t, "v1beta2"); err == nil {
-		t.Error("a definition of another version is patched")
+		t.Error("the patch applies to a CRD of another version")
 	}
 }

@@ -206,7 +206,7 @@ func registryHasTheImageAndItsBillOfMaterials(t *testing.T) {
 	text, err := io.ReadAll(r)
 	must(t, err)
 	if !bytes.Equal(text, sbom(t)) {
-		t.Error("the registry has another bill of materials than the folder")
+		t.Error("the bill of materials in the registry differs from the one in the folder")
 	}
 }
 
@@ -272,7 +272,7 @@ func dockerfileDescribesTheSameImage(t *testing.T) {
 	stages := parseDockerfile(t)
 	build := strings.Join(stages[0], "\n")
 	if !strings.Contains(build, "golang:"+goVersion(t)+" AS build") || !strings.Contains(build, "go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags") {
-		t.Errorf("the binary is built in another way, or by another version of Go:\n%s", build)
+		t.Errorf("the binary was built with other settings or another version of Go:\n%s", build)
 	}
 	var labels []string
 	for key, value := range config.Config.Labels {

@@ -107,10 +107,10 @@ func read(root, wanted string) ([]mutant, error) {
 func (m *mutant) apply(dir string) (before, after []byte, err error) {
 	before, err = os.ReadFile(filepath.Join(dir, m.File))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading what to break: %w", err)
+		return nil, nil, fmt.Errorf("reading the file to break: %w", err)
 	}
 	if n := bytes.Count(before, []byte(m.Old)); n != 1 {
-		return nil, nil, fmt.Errorf("%s has %q %d times, and must have it once", m.File, m.Old, n)
+		return nil, nil, fmt.Errorf("%s has %q %d times, want once", m.File, m.Old, n)
 	}
 	return before, bytes.Replace(before, []byte(m.Old), []byte(m.New), 1), nil
 }
@@ -128,7 +128,7 @@ func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 	}
 	out, failure := test(ctx, dir, m.Test)
 	if err := os.WriteFile(file, before, 0o600); err != nil {
-		return false, fmt.Errorf("mending the copy: %w", err)
+		return false, fmt.Errorf("restoring the copy: %w", err)
 	}
 	switch {
 	case failure == nil:
@@ -136,7 +136,7 @@ func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic:")), bytes.Contains(out, []byte(" failed]\n")):
 		return false, fmt.Errorf("it doesn't build, or its tests could not be run: %w\n%s", failure, out)
 	case unloadable.Match(out) && filepath.Ext(m.File) == ".rego":
-		return false, fmt.Errorf("its rules don't load, so that any test fails:\n%s", out)
+		return false, fmt.Errorf("its rules do not load, so every test fails:\n%s", out)
 	}
 	return true, nil
 }
@@ -152,7 +152,7 @@ func soundness(ctx context.Context, dir string, mutants []mutant) error {
 	}
 	slices.Sort(packages)
 	if out, err := test(ctx, dir, slices.Compact(packages)...); err != nil {
-		return fmt.Errorf("the tests fail without a fault: %w\n%s", err, out)
+		return fmt.Errorf("the tests fail even without a fault: %w\n%s", err, out)
 	}
 	return nil
 }

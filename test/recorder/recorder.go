@@ -99,7 +99,7 @@ func (r *Recorder) part(ctx context.Context, title string, check func(context.Co
 		}
 		switch diff := gocmp.Diff(r.reviewed[title], text); {
 		case golden.Updating() && time.Since(since) < still:
-			return errors.New("it still changes")
+			return errors.New("the state still changes")
 		case !golden.Updating() && diff != "":
 			return fmt.Errorf("it isn't as reviewed (-want +got): %s", diff)
 		}
@@ -128,7 +128,7 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	r.part(r.t.Context(), title, check, func(ctx context.Context) (string, error) {
 		for _, command := range commands {
 			if answer, _ := r.corral(ctx, command...); !strings.Contains(answer, r.Cause) {
-				return "", fmt.Errorf("%q isn't in the answer of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
+				return "", fmt.Errorf("%q is missing in the output of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
 			}
 		}
 		wrong, err := r.wrong(ctx)
@@ -180,7 +180,7 @@ func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 		wrong = slices.DeleteFunc(wrong, func(line string) bool { return strings.HasPrefix(line, "Runner/") })
 		seen = slices.Concat(events, wrong, found)
 		if unknown := slices.DeleteFunc(slices.Clone(seen), func(line string) bool { return slices.Contains(may, line) }); len(unknown) > 0 && !golden.Updating() {
-			return fmt.Errorf("seen, and not in %s of %s (UPDATE_GOLDEN=1 adds it):\n%s", r.Story, r.Archive, lines(unknown))
+			return fmt.Errorf("observed, but not in %s of %s (UPDATE_GOLDEN=1 adds it):\n%s", r.Story, r.Archive, lines(unknown))
 		}
 		return nil
 	})

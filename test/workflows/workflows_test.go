@@ -82,7 +82,7 @@ func TestAReviewOfAForkHasNothingToTake(t *testing.T) {
 	}
 	for _, s := range w.Jobs["review"].Steps {
 		if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["persist-credentials"] != "false" {
-			t.Error("the checkout leaves its token behind")
+			t.Error("the checkout stores its token")
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestScriptsTakeNoTextOfEventsAsCode(t *testing.T) {
 		}
 		for _, s := range steps {
 			if strings.Contains(s.Run, "${{") {
-				t.Errorf("%s: the script of step %q has an expression in it", path, s.Name)
+				t.Errorf("%s: the script of step %q contains an expression", path, s.Name)
 			}
 		}
 	}

@@ -167,7 +167,7 @@ func (r *reader) do(step quickstart.Step) {
 	try := func(context.Context) error {
 		out := r.run(r.dir, "bash", "-euo", "pipefail", "-c", command)
 		if missing := unprinted(step.Output, out); missing != "" {
-			return fmt.Errorf("%s: the page promises the line %q; printed was\n%s", command, missing, out)
+			return fmt.Errorf("%s: the page promises the line %q; the output was\n%s", command, missing, out)
 		}
 		return nil
 	}

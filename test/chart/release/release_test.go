@@ -104,10 +104,10 @@ func upgradedInABurst(t *testing.T, first *world.Controller, now version, waitin
 		t.Errorf("broken: %s", strings.Join(broken, "\n"))
 	}
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("the upgrade touched runners that waited:\n%s", diff)
+		t.Errorf("the upgrade changed idle runners:\n%s", diff)
 	}
 	if diff := cmp.Diff(before, written(t)); diff != "" {
-		t.Errorf("the upgrade touched what users wrote:\n%s", diff)
+		t.Errorf("the upgrade changed objects of users:\n%s", diff)
 	}
 	if sets := len(w.GitHub.Report().ScaleSets); sets != 2 {
 		t.Errorf("%d scale sets on GitHub, want 2", sets)
@@ -125,16 +125,16 @@ func removedAndBack(t *testing.T, running *world.Controller, now version, waitin
 	onlyDefinitionsAreLeft(t)
 	definitionsAreOfOneName(t, now)
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("removing the controller touched runners:\n%s", diff)
+		t.Errorf("uninstalling the release changed runners:\n%s", diff)
 	}
 	install(t, now, nil)
 	deployed(t, now)
 	harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, "release-org", "burst", 3, 100*time.Millisecond))
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("coming back touched runners:\n%s", diff)
+		t.Errorf("reinstalling the release changed runners:\n%s", diff)
 	}
 	if diff := cmp.Diff(before, written(t)); diff != "" {
-		t.Errorf("removing and coming back touched what users wrote:\n%s", diff)
+		t.Errorf("uninstalling and reinstalling the release changed objects of users:\n%s", diff)
 	}
 }
 

@@ -38,7 +38,7 @@ func playHelm(args []string) error {
 		return err
 	}
 	if flags.NArg() != 3 || flags.Arg(0) != "install" {
-		return fmt.Errorf("helm %q: only install NAME CHART is played", args)
+		return fmt.Errorf("helm %q: only install NAME CHART is supported", args)
 	}
 	chart, err := helmchart.Load(os.DirFS(flags.Arg(2)))
 	if err != nil {

@@ -284,6 +284,6 @@ func TestThePluginIsFoundWithoutItsName(t *testing.T) {
 	other := t.TempDir()
 	write(t, other, "deploy.cue", "package deploy\n\nreplicas: 3\n")
 	if _, err := p.detect("", other, "."); err == nil {
-		t.Error("found in CUE that has nothing to do with Corral")
+		t.Error("the plugin matches CUE that is unrelated to Corral")
 	}
 }

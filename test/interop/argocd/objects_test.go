@@ -71,7 +71,7 @@ func overrides(t *testing.T) map[string]v1alpha1.ResourceOverride {
 	for key, script := range config.Data {
 		const prefix = "resource.customizations.health.corral.dev_"
 		if len(key) <= len(prefix) || key[:len(prefix)] != prefix {
-			t.Errorf("argocd-cm.yaml sets %s", key)
+			t.Errorf("argocd-cm.yaml sets the unexpected key %s", key)
 			continue
 		}
 		all["corral.dev/"+key[len(prefix):]] = v1alpha1.ResourceOverride{HealthLua: script}
@@ -125,7 +125,7 @@ func TestHealthScriptsInArgosOwnMachine(t *testing.T) {
 	}
 	for _, status := range []health.HealthStatusCode{health.HealthStatusHealthy, health.HealthStatusProgressing, health.HealthStatusDegraded, health.HealthStatusSuspended} {
 		if seen[status] == 0 {
-			t.Errorf("no recorded object is %s", status)
+			t.Errorf("no recorded object has the status %s", status)
 		}
 	}
 }

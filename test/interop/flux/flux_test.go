@@ -90,7 +90,7 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		request(t, "GitRepository", "team", "pools")
 		stalled := failed(t, source)
 		if !strings.Contains(stalled.Message, "pools/pools.cue:8:") || !strings.Contains(stalled.Message, first) {
-			t.Errorf("the message names neither the line nor what stays in force:\n%s", stalled.Message)
+			t.Errorf("the message does not name both the line and the revision that stays in force:\n%s", stalled.Message)
 		}
 		e := awaitEvent(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityError)
 		if !strings.Contains(e.Message, "pools/pools.cue:8:") || !strings.HasSuffix(e.Metadata["corral.dev/revision"], bad) || e.Reason != v1alpha1.BuildFailedReason {
@@ -290,7 +290,7 @@ func applied(t *testing.T, key client.ObjectKey, revision string) {
 			return err
 		}
 		if !strings.Contains(s.Status.LastAppliedRevision, revision) || !conditions.IsReady(s) {
-			return fmt.Errorf("applied is %q, not %q: %+v", s.Status.LastAppliedRevision, revision, s.Status.Conditions)
+			return fmt.Errorf("the applied revision is %q, want %q: %+v", s.Status.LastAppliedRevision, revision, s.Status.Conditions)
 		}
 		return nil
 	})
@@ -369,7 +369,7 @@ func running(id string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("job %s has not begun", id)
+	return fmt.Errorf("job %s has not started", id)
 }
 
 // Media types of the artifacts that `flux push artifact` produces.

@@ -95,7 +95,7 @@ func TestEachMethodIsAsked(t *testing.T) {
 	}
 	slices.Sort(asked)
 	if !slices.Equal(asked, methods) {
-		t.Errorf("asked are %v, of %v", asked, methods)
+		t.Errorf("called methods: %v, existing methods: %v", asked, methods)
 	}
 }
 
@@ -121,7 +121,7 @@ func askRunners(ctx context.Context, a asker) error {
 	}
 	_, taken := a.GenerateJIT(ctx, rest.Registration{Name: "asker", Group: a.group, Labels: []string{"linux"}})
 	if github.KindOf(taken) != github.KindRunnerExists {
-		return fmt.Errorf("the name again: %w", taken)
+		return fmt.Errorf("registering the same name again: %w", taken)
 	}
 	byID, err := a.Runner(ctx, jit.RunnerID)
 	byName, err2 := a.RunnerByName(ctx, "asker")
@@ -136,7 +136,7 @@ func askRunners(ctx context.Context, a asker) error {
 		return err
 	}
 	if again := a.RemoveRunner(ctx, jit.RunnerID); !github.IsNotFound(again) {
-		return fmt.Errorf("removing what is gone: %w", again)
+		return fmt.Errorf("removing a runner twice: %w", again)
 	}
 	gone, err := a.Runner(ctx, jit.RunnerID)
 	if gone != nil {

@@ -77,7 +77,7 @@ func checks() *openapi3filter.Options {
 
 func isURI(text string) error {
 	if u, err := url.Parse(text); err != nil || u.Scheme == "" || u.Host == "" {
-		return errors.New("no absolute URI")
+		return errors.New("not an absolute URI")
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func validateRequest(input *openapi3filter.RequestValidationInput) error {
 	err := openapi3filter.ValidateRequest(input.Request.Context(), input)
 	for name := range input.Request.URL.Query() {
 		if input.Route.Operation.Parameters.GetByInAndName(openapi3.ParameterInQuery, name) == nil {
-			err = errors.Join(err, fmt.Errorf("the parameter %q isn't published", name))
+			err = errors.Join(err, fmt.Errorf("the parameter %q is not published", name))
 		}
 	}
 	return err

@@ -78,10 +78,10 @@ func TestExamplesAreReadAsMeant(t *testing.T) {
 		})
 	}
 	if total := read[webhook.WorkflowJobEvent] + read[webhook.CheckRunEvent] + read[webhook.PullRequestEvent] + read[webhook.PushEvent]; total < 89 || len(read) != 4 {
-		t.Errorf("read were %v: 89 were published in version 7.6.1", read)
+		t.Errorf("parsed %v examples; version 7.6.1 has 89", read)
 	}
 	if awaitingApproval == 0 {
-		t.Error("no example is of a queued job that waits for an approval")
+		t.Error("no example has a queued job that waits for an approval")
 	}
 }
 

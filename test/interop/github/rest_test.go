@@ -67,12 +67,12 @@ func (w *world) checkRoutes(t *testing.T, calls, asked []exchange) {
 	}
 	for _, route := range w.Routes() {
 		if !covered[route] {
-			t.Errorf("the simulated GitHub serves %s: add a call of it", route)
+			t.Errorf("the simulated GitHub serves %s: add a call", route)
 		}
 	}
 	for _, e := range asked {
 		if !covered[e.route] {
-			t.Errorf("Corral asks for %s %s: add it to the simulated GitHub, and a call of it", e.method, e.url.Path)
+			t.Errorf("Corral uses %s %s: add it to the simulated GitHub, and add a call", e.method, e.url.Path)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (c comparison) conclude(t *testing.T) {
 	}
 	for key, reason := range c.unpublished {
 		if !c.needed[key] {
-			t.Errorf("%s is published: drop the reason %q", key, strings.TrimSpace(reason))
+			t.Errorf("GitHub publishes %s: remove the explanation %q", key, strings.TrimSpace(reason))
 		}
 	}
 }

@@ -437,21 +437,21 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 		}
 		fired[name] = true
 		if a.From < goodMinutes {
-			t.Errorf("%s fires at minute %v, in good times", name, a.From)
+			t.Errorf("%s fires at minute %v, in the healthy state", name, a.From)
 		}
 		if limit := float64(goodMinutes + badMinutes + recoveredMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
-			t.Errorf("%s fires from minute %v to %v: it isn't resolved", name, a.From, a.To)
+			t.Errorf("%s fires from minute %v to %v: it did not resolve", name, a.From, a.To)
 		}
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(fired))); diff != "" {
 		t.Errorf("alerts that fired (-want +got):\n%s", diff)
 	}
 	if len(behind.Alerts) == 0 || !slices.ContainsFunc(behind.Alerts, isBehind) {
-		t.Errorf("no alert says that a controller with one worker is behind: %+v", behind.Alerts)
+		t.Errorf("no alert fired for a controller with one worker that is behind: %+v", behind.Alerts)
 	}
 	for _, a := range behind.Alerts {
 		if a.Alert == "CorralControllerBehind" && !a.Resolved {
-			t.Errorf("%+v isn't resolved", a)
+			t.Errorf("%+v did not resolve", a)
 		}
 	}
 }
@@ -478,7 +478,7 @@ func queriesOfTheDashboard(t *testing.T) (queries, titles []string) {
 		}
 	}
 	if len(queries) == 0 {
-		t.Fatal("the dashboard asks nothing")
+		t.Fatal("the dashboard has no queries")
 	}
 	return queries, titles
 }
@@ -589,7 +589,7 @@ func play(t *testing.T) (main, slow []phase) {
 	}
 	for _, namespace := range namespaces {
 		shows(t, c, troubles[namespace].sign, true)
-		t.Logf("%s shows after %s", namespace, time.Since(bad.began).Round(time.Second))
+		t.Logf("the failure in %s is visible after %s", namespace, time.Since(bad.began).Round(time.Second))
 	}
 	main, slow = append(main, bad.end(badMinutes)), append(slow, late.end(badMinutes))
 

@@ -135,7 +135,7 @@ func (e *evaluator) at(expr string, i int) (promql.Vector, error) {
 	case promql.Scalar:
 		return promql.Vector{{F: v.V}}, nil
 	}
-	return nil, fmt.Errorf("%s is no vector", result.Value.Type())
+	return nil, fmt.Errorf("%s is not a vector", result.Value.Type())
 }
 
 // watch evaluates an alert as Prometheus does. The alert fires for each set of labels that its expression returned
