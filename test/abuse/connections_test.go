@@ -28,14 +28,14 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// useToken puts a token into the Secret of the connection acme and has it looked at.
+// useToken writes a token to the Secret of the connection acme, and triggers a reconciliation.
 func (s *fixture) useToken(token string) {
 	s.Helper()
 	s.patch(w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
 	s.request(s.connection())
 }
 
-// ready puts up a pool that listens.
+// listening creates a pool and waits until it is ready.
 func (s *fixture) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, change...)
@@ -79,7 +79,7 @@ func TestARotationToAWrongToken(t *testing.T) {
 		Message: badToken + "; pools go on with the former credentials, and a restart of the controller would stop them",
 	}, `"acme"`, `"SECRET"`)
 	s.look("GitHub answered 401", 1, "pool/linux")
-	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
+	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the previous token
 	s.othersGoOn()
 }
 
@@ -124,8 +124,8 @@ func TestARunnerGroupThatDoesNotExist(t *testing.T) {
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 }
 
-// refusesTemplate shows that a template is refused with a reason, in a new pool and as a change to a
-// running one, which goes on with the template before.
+// refusesTemplate shows that a template is rejected with a reason, both in a new pool and as a change to a running
+// one. The running pool keeps the previous template.
 func (s *fixture) refusesTemplate(template, complaint string) {
 	s.Helper()
 	fresh := s.pool("fresh", func(p *v1alpha1.RunnerPool) { p.Spec.Template = runtime.RawExtension{Raw: []byte(template)} })
@@ -172,7 +172,7 @@ func TestATemplateThatStartsItsRunnerAgain(t *testing.T) {
 		`spec.template.spec.containers[0].restartPolicy: must be Never, a runner takes one job; found Always`)
 }
 
-// The quota is on pods with requests, which the bystander's have none of.
+// The quota applies to pods with requests. The bystander's pods have none.
 func TestAnExhaustedQuota(t *testing.T) {
 	s := newFixture(t)
 	s.create(&corev1.ResourceQuota{
@@ -211,7 +211,7 @@ func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
 	s.othersGoOn()
 }
 
-// The next name that a pool will give is taken by a runner of another scale set.
+// The next name that the pool would use belongs to a runner of another scale set.
 func TestARunnerNameThatIsTaken(t *testing.T) {
 	s := newFixture(t)
 	s.listening("linux")
@@ -229,10 +229,10 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	second := s.addJobs("linux", 1, time.Millisecond)
 	s.hasEvent(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
 	s.othersGoOn()
-	s.allDone(second) // by the runner that comes after it
+	s.allDone(second) // by the next runner
 }
 
-// nextRunner is the name that comes after that of the runner that did a job.
+// nextRunner returns the name of the runner after the one that ran a job.
 func (s *fixture) nextRunner(job string) string {
 	s.Helper()
 	for _, j := range s.github.Jobs() {
@@ -248,7 +248,7 @@ func (s *fixture) nextRunner(job string) string {
 	return ""
 }
 
-// hasEvent waits for an event about an object of the fixture.
+// hasEvent waits for an event about an object in the fixture's namespace.
 func (s *fixture) hasEvent(name, note string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {

@@ -34,7 +34,7 @@ import (
 	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// source makes a PoolSource that looks at a repository when it is asked to.
+// source creates a PoolSource that in practice fetches its repository only on request.
 func (s *fixture) source(name, url string, change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	s.Helper()
 	source := &v1alpha1.PoolSource{
@@ -48,7 +48,7 @@ func (s *fixture) source(name, url string, change ...func(*v1alpha1.PoolSource))
 	return source
 }
 
-// declare is a definition of pools on the connection acme.
+// declare returns CUE that declares pools on the connection acme.
 func declare(names ...string) string {
 	var b strings.Builder
 	b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n")
@@ -63,7 +63,7 @@ func declare(names ...string) string {
 	return b.String()
 }
 
-// vet runs `corral vet` in a folder. It returns what is said, without the sum, and the exit code.
+// vet runs `corral vet` in a folder. It returns the output without the summary, and the exit code.
 func vet(t *testing.T, folder string) (string, int) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), w.Binary, "vet")
@@ -76,14 +76,14 @@ func vet(t *testing.T, folder string) (string, int) {
 	return said, c.ProcessState.ExitCode()
 }
 
-// mistake is a definition that must not get into a cluster, and what is said of it.
+// mistake is a definition that must be rejected, and the expected message.
 type mistake struct {
 	name, text string // of the file
 	complaint  string
-	costly     bool // corral vet compiles it the same way, and isn't asked
+	costly     bool // corral vet compiles it the same way, so the test does not run it
 }
 
-// known is one of the mistakes that all layers share, see testdata/refused.
+// known reads one of the mistakes that tests of several layers share, from testdata/refused.
 func known(t *testing.T, folder string) mistake {
 	t.Helper()
 	read := func(name string) string {
@@ -95,8 +95,8 @@ func known(t *testing.T, folder string) mistake {
 	return mistake{name: "pools.cue", text: read("pools.cue"), complaint: complaint}
 }
 
-// refuses shows that a mistake is refused, in the same words by `corral vet` and by a PoolSource,
-// and that the commit before it stays in force.
+// refuses shows that `corral vet` and a PoolSource reject a mistake with the same message, and that the previous
+// commit stays in force.
 func (s *fixture) refuses(m mistake) {
 	s.Helper()
 	r := repository(s.T)
@@ -121,7 +121,7 @@ func (s *fixture) refuses(m mistake) {
 	s.othersGoOn()
 }
 
-// repository declares one good pool.
+// repository returns a repository that declares one valid pool.
 func repository(t *testing.T) *harness.Repository {
 	t.Helper()
 	r := harness.NewRepository(t)
@@ -135,7 +135,7 @@ func TestMinAboveMax(t *testing.T)          { newFixture(t).refuses(known(t, "mi
 func TestADuplicatePool(t *testing.T)       { newFixture(t).refuses(known(t, "duplicate")) }
 func TestAnUnknownImport(t *testing.T)      { newFixture(t).refuses(known(t, "unknown-import")) }
 
-// Each string is ten times the one before: 300 bytes that take gigabytes.
+// Each string is ten times as long as the previous one. 300 bytes of CUE expand to gigabytes.
 func TestDefinitionsThatExplodeInMemory(t *testing.T) {
 	text := strings.Builder{}
 	text.WriteString("package growing\n\na0: \"0123456789\"\n")
@@ -164,7 +164,8 @@ x: len([for a in r for b in r for c in r for d in r if a+b+c+d < 0 {1}])
 	})
 }
 
-// rejects shows that a repository can't be used as it is, and that the commit before stays in force.
+// rejects shows that a PoolSource rejects a repository that cannot be used, and that the previous commit stays in
+// force.
 func (s *fixture) rejects(r *harness.Repository, complaint string, spoil func() (bad string)) {
 	s.Helper()
 	s.stalls(r, v1alpha1.ArtifactFailedReason, "fetching "+r.URL()+": "+complaint, spoil)
@@ -207,7 +208,8 @@ func TestASubmodule(t *testing.T) {
 	})
 }
 
-// The list of a folder is one object: a thousand folders that are the same take no room.
+// The repository stores each folder's list of files as one object. A thousand identical folders therefore take no
+// additional space.
 func TestHalfAMillionFiles(t *testing.T) {
 	s, r := newFixture(t), repository(t)
 	s.rejects(r, "too large: the revision has more than 50000 files and folders; keep definitions in a repository of their own", func() string {
@@ -224,7 +226,7 @@ func TestHalfAMillionFilesInOneFolder(t *testing.T) {
 	s.processIsWell()
 }
 
-// commitFiles commits folders with so many files each, all the same, without writing them to disk.
+// commitFiles commits identical folders with the given number of files each, without writing the files to disk.
 func commitFiles(r *harness.Repository, folders, files int) string {
 	r.T.Helper()
 	blob, err := hex.DecodeString(r.GitIn(r.Path(""), "package pools\n", "hash-object", "-w", "--stdin"))
@@ -233,7 +235,7 @@ func commitFiles(r *harness.Repository, folders, files int) string {
 	for i := range files {
 		fmt.Fprintf(&tree, "100644 file-%06d.cue\x00%s", i, blob)
 	}
-	folder := r.GitIn(r.Path(""), tree.String(), "hash-object", "-t", "tree", "-w", "--stdin") // mktree takes five seconds
+	folder := r.GitIn(r.Path(""), tree.String(), "hash-object", "-t", "tree", "-w", "--stdin") // mktree would take five seconds
 	for i := range folders {
 		fmt.Fprintf(&list, "040000 tree %s\tfolder-%d\n", folder, i)
 	}
@@ -271,7 +273,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.BuildFailedReason, Stalled: true,
 		Message: "there is no folder \"pool\" to compile\nNothing of revision main@sha1:COMMIT was applied",
 	}, commit, "COMMIT")
-	// A source that already holds pools does not give them up because its path is wrong now.
+	// A PoolSource that already applied pools keeps them if its path becomes invalid.
 	source := s.source("pools", r.URL())
 	s.ready(source)
 	s.patch(source, `{"spec":{"path":"docs"}}`)
@@ -281,7 +283,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 	s.othersGoOn()
 }
 
-// refusedPrune is what the PoolSource pools says when too much would go.
+// refusedPrune returns the conditions of the PoolSource pools if it refuses to prune too many objects.
 func refusedPrune(s *fixture, why string) verdict {
 	return verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PruneRefusedReason, Stalled: true,
@@ -331,7 +333,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 	s.othersGoOn()
 }
 
-// gitServer answers as it is told to, over TLS. The Secret git trusts it.
+// gitServer starts a TLS server with the given handler. trusting makes a source trust it through the Secret git.
 func (s *fixture) gitServer(answer http.HandlerFunc) (url string, trusting func(*v1alpha1.PoolSource)) {
 	s.Helper()
 	server := httptest.NewTLSServer(answer)
@@ -348,7 +350,7 @@ func (s *fixture) gitServer(answer http.HandlerFunc) (url string, trusting func(
 	}
 }
 
-// More sources would hang, for a minute each, than are worked on at once.
+// There are more hanging sources, with a timeout of a minute each, than workers.
 func TestAGitServerThatHangs(t *testing.T) {
 	s := newFixture(t)
 	url, trusting := s.gitServer(func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() })
@@ -371,7 +373,7 @@ func TestAGitServerThatHangs(t *testing.T) {
 			return err
 		}
 		for i := range sources.Items {
-			if verdictOf(&sources.Items[i]).Reason == v1alpha1.ArtifactFailedReason { // in turn, one of them has asked the server and failed
+			if verdictOf(&sources.Items[i]).Reason == v1alpha1.ArtifactFailedReason { // one of the sources had its turn, contacted the server and failed
 				waiting++
 			}
 		}
@@ -401,7 +403,8 @@ func TestAGitServerThatRedirects(t *testing.T) {
 	s.othersGoOn()
 }
 
-// overSSH serves a repository at a path to who has the key in the Secret git, which knows the server's.
+// overSSH serves a repository at a path. The Secret git contains the server's host key and the only key with
+// access.
 func (s *fixture) overSSH(r *harness.Repository, path string) (server *sshgit.Server, with func(*v1alpha1.PoolSource)) {
 	s.Helper()
 	server = sshgit.Start(s.T)
@@ -417,7 +420,7 @@ func (s *fixture) overSSH(r *harness.Repository, path string) (server *sshgit.Se
 	}
 }
 
-// Whoever stands between the controller and the server has another key than the Secret names.
+// The server's host key differs from the one in the Secret, as with a man in the middle.
 func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s, r := newFixture(t), repository(t)
 	r.Push("A pool")
@@ -441,7 +444,7 @@ func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s.ready(source)
 }
 
-// connectApp makes the connection app to the fixture's account, by an App that may manage runners and nothing else.
+// connectApp creates the connection app to the fixture's account, with an App that may only manage runners.
 func (s *fixture) connectApp(id int64) {
 	s.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
