@@ -348,7 +348,8 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 		got = append(got, change(jobs+1))
 		now = now.Add(time.Second)
 	}
-	// One write a second, starting with the first, which contain news. After five seconds, all remaining ones.
+	// One write per second, including the first statuses, which are news. After five seconds, all waiting changes are
+	// written.
 	if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 7, 8}, got); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}

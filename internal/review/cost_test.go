@@ -159,8 +159,8 @@ func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
 	}
 }
 
-// A rule that requests an evaluation every ten minutes is evaluated hourly at first, then four times a day.
-// Because it reads the clock, it is also sampled beforehand.
+// A rule that keeps requesting another evaluation is evaluated hourly at first, then four times a day. Because it
+// reads the clock, it is also sampled beforehand.
 func TestPoliciesThatChangeTheirMindOftenAreAskedWithinBounds(t *testing.T) {
 	often := `package corral.scaling
 

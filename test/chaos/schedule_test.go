@@ -34,8 +34,8 @@ const (
 	longestNodeOut = 15 * time.Second
 	maxRunners     = 6  // per pool
 	spareAttempts  = 24 // per pool and storm, for faults that hit no pods
-	// steady is the number of pools without faults that look like a template's fault. Each of them gets its
-	// template updated so many times.
+	// steady is the number of pools without faults that look like a template's fault. updates is the number of
+	// template updates of each of them.
 	steady, updates = 3, 2
 )
 
