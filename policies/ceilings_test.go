@@ -76,7 +76,7 @@ func (f *fleet) decide(p *sharer) {
 		total += each.granted
 	}
 	if total > f.ceiling {
-		f.t.Fatalf("%d runners are granted under a ceiling of %d", total, f.ceiling)
+		f.t.Fatalf("a total of %d runners was granted under a ceiling of %d", total, f.ceiling)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestFairSharesAreReachedThoughOthersBorrowed(t *testing.T) {
 			}
 			for i, p := range f.pools {
 				if p.running < tc.least[i] {
-					t.Errorf("pool %d has %d runners, less than %d", i, p.running, tc.least[i])
+					t.Errorf("pool %d has %d runners, want at least %d", i, p.running, tc.least[i])
 				}
 			}
 		})

@@ -37,7 +37,7 @@ func recipe(t *testing.T, name string) policy.Source {
 		source.Kind, _ = a.Custom["kind"].(string)
 		source.Parameters, _ = a.Custom["parameters"].(map[string]any)
 		if a.Title == "" || a.Description == "" {
-			t.Error("its metadata has no title, or no description")
+			t.Error("the metadata has no title or no description")
 		}
 	}
 	if source.Kind == policy.KindRunnerPolicy {
@@ -69,11 +69,11 @@ func TestTheCookbook(t *testing.T) {
 			for _, file := range report.Coverage {
 				covered := len(file.Covered)
 				if covered*100 < leastCoverage*(covered+len(file.NotCovered)) {
-					t.Errorf("lines %v of %s are not covered", file.NotCovered, file.File)
+					t.Errorf("the tests do not cover the lines %v of %s", file.NotCovered, file.File)
 				}
 			}
 			if len(report.Tests) == 0 {
-				t.Error("it has no tests")
+				t.Error("the recipe has no tests")
 			}
 		})
 	}

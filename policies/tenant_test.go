@@ -241,7 +241,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	return text
 }
 
-// bind loads a policy.
+// bind loads a policy and binds it to a pool.
 func bind(t *testing.T, source policy.Source) *policy.Bound {
 	t.Helper()
 	source.Kind, source.Name = policy.KindClusterRunnerPolicy, "guard"
@@ -292,25 +292,25 @@ func TestTenantCatchesWhatNaiveRulesMiss(t *testing.T) {
 	for _, c := range tricks {
 		pod := c.pod(t)
 		if found := denials(t, plain, pod); len(found) > 0 {
-			t.Errorf("%s: a naive rule finds it: %+v", c.name, found)
+			t.Errorf("%s: a naive rule denies it: %+v", c.name, found)
 		}
 		found := denials(t, whole, pod)
 		if got := codesOf(found); got != c.codes {
-			t.Errorf("%s: denied for %q, not %q", c.name, got, c.codes)
+			t.Errorf("%s: denied for %q, want %q", c.name, got, c.codes)
 		}
 		for _, f := range found {
 			if f.Message == "" || f.Path == "" || f.Severity == "" || f.Remediation == "" {
-				t.Errorf("%s: a denial lacks something: %+v", c.name, f)
+				t.Errorf("%s: a denial is incomplete: %+v", c.name, f)
 			}
 		}
 		if c.codes != "" {
 			caught++
 		} else if row := fmt.Sprintf("| %s | %s |", c.name, c.reason); !strings.Contains(string(page), row) {
-			t.Errorf("docs/policies/library.md doesn't say: %s", row)
+			t.Errorf("docs/policies/library.md does not contain the row: %s", row)
 		}
 	}
 	if caught < leastTricks {
-		t.Errorf("%d pods are caught", caught)
+		t.Errorf("only %d pods are denied", caught)
 	}
 }
 
@@ -385,7 +385,7 @@ func TestNoFieldNamesASecretUnseen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := codesOf(denials(t, bound, pod)); got != "SEC-001" {
-				t.Errorf("%s is denied for %q", strings.Join(path, "."), got)
+				t.Errorf("%s was denied for %q", strings.Join(path, "."), got)
 			}
 		case at.Kind() == reflect.Struct && !slices.Contains(above, at):
 			for field := range at.Fields() {
@@ -400,6 +400,6 @@ func TestNoFieldNamesASecretUnseen(t *testing.T) {
 	}
 	walk(reflect.TypeFor[corev1.PodSpec](), nil, false, nil)
 	if least := 18; found < least {
-		t.Errorf("%d fields name Secrets", found)
+		t.Errorf("found %d fields that name Secrets", found)
 	}
 }

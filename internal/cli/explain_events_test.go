@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// gpuPool counts the jobs of events, for runners without a scale set.
+// gpuPool returns a pool without a scale set, which counts jobs from webhook events.
 func gpuPool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: noon}}}
 	p.Spec.ConnectionRef.Name, p.Spec.Registration, p.Spec.RunnerLabels = "acme", v1alpha1.RegisterREST, []string{"gpu"}
@@ -44,7 +44,8 @@ func connectionTo(name, url string, hook bool) *v1alpha1.GitHubConnection {
 	return c
 }
 
-// written is what is written down of a pool's jobs: 1 is queued for half an hour, 2 waits, 3 runs, 4 runs elsewhere, 5 has ended.
+// written returns recorded job states: job 1 has been queued for half an hour, 2 is waiting, 3 is running, 4 is
+// running elsewhere and 5 is done.
 func written() []byte {
 	l := reservation.New(noon.Add(-time.Hour))
 	l.Pause(false, noon.Add(-time.Hour))
@@ -147,7 +148,7 @@ func TestExplainWhoTakesEventsIn(t *testing.T) {
 	}
 }
 
-// Why a pool comes first is told by the rule that jobmatch goes by, and by no other.
+// The reason for a pool's precedence names the rule of jobmatch that decides, and no other rule.
 func TestPrecedence(t *testing.T) {
 	org := jobmatch.Scope{Host: "github.com", Kind: jobmatch.Organization, Path: "acme"}
 	repo := jobmatch.Scope{Host: "github.com", Kind: jobmatch.Repository, Path: "acme/app"}
@@ -191,7 +192,7 @@ func TestAccount(t *testing.T) {
 		{Manager: "kubectl", Time: &metav1.Time{Time: noon}}, {Manager: "corral"}, {Manager: "corral", Time: &metav1.Time{Time: noon.Add(-time.Minute)}},
 	}
 	if at := writtenAt(config); !at.Equal(noon.Add(-time.Minute)) {
-		t.Errorf("written at %s", at)
+		t.Errorf("last write at %s", at)
 	}
 	e := explainerOf(nil)
 	e.client = only{config}
@@ -201,7 +202,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// only reads one ConfigMap, as it is.
+// only is a reader of a single ConfigMap.
 type only struct{ config *corev1.ConfigMap }
 
 func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -215,7 +216,7 @@ func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ..
 
 func (only) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// One connection that takes events is enough for a pool to receive them.
+// A pool receives events if at least one of its connections accepts them.
 func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
 	connection := func(name, refused string) (c v1alpha1.GitHubConnection) {
 		c.Namespace, c.Name = "ci", name

@@ -29,7 +29,7 @@ import (
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 
-// cluster is a pool that is bounded, with its history, a runner with a job and its pod.
+// cluster returns a bounded pool with its history, and a runner that runs a job, with its pod.
 func cluster() []client.Object {
 	labels := map[string]string{v1alpha1.PoolLabel: "linux"}
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux", UID: "p1"}}
@@ -61,7 +61,7 @@ func cluster() []client.Object {
 	return []client.Object{pool, config, runner, pod, connection, binds, other, guard}
 }
 
-// explainerOf reads a fake cluster; what refuse returns an error for can't be read.
+// explainerOf returns an explainer over a fake cluster. Reads fail with the errors that refuse returns.
 func explainerOf(refuse func(obj any, namespace string) error, objects ...client.Object) *explainer {
 	if refuse == nil {
 		refuse = func(any, string) error { return nil }
@@ -169,7 +169,7 @@ func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := answer.Text(); !strings.Contains(text, part) || strings.Contains(text, "Not known") {
-			t.Errorf("%q is not in, or something isn't known:\n%s", part, text)
+			t.Errorf("%q is missing, or something is unknown:\n%s", part, text)
 		}
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "runnerpools"}, "", errors.New("ask your administrator"))
@@ -184,7 +184,7 @@ func TestAPoolThatIsGoneIsExplainedByTheRunnersThatItLeft(t *testing.T) {
 	}
 }
 
-// That its job is over, by GitHub's word, is in its status alone while its container runs on.
+// When GitHub reports the end of a job, only the Runner's status shows it. The container may still be running.
 func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{
@@ -194,7 +194,7 @@ func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
 		{Name: v1alpha1.RunnerContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: now}}}},
 	}}}
 	if got := (&explainer{now: now}).judge(r, nil, pod); got.State != v1alpha1.RunnerFinished || got.Reason != r.Status.Reason {
-		t.Errorf("it is %s: %s", got.State, got.Reason)
+		t.Errorf("got the state %s: %s", got.State, got.Reason)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestParseSubject(t *testing.T) {
 
 func TestParseAt(t *testing.T) {
 	zone := time.FixedZone("CEST", 2*3600)
-	now := noon.In(zone) // 14:00 there
+	now := noon.In(zone) // 14:00 in that zone
 	for value, want := range map[string]time.Time{
 		"":                          {},
 		"2026-07-06T11:00:00Z":      noon.Add(-time.Hour),

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// variant changes one side of an installation of one pool.
+// variant modifies one aspect of an installation with one pool.
 type variant struct {
 	name string
 	set  func(*Snapshot)
@@ -29,7 +29,7 @@ type variant struct {
 func pool(s *Snapshot) *v1alpha1.RunnerPool         { return &s.Pools[0] }
 func scaleSet(s *Snapshot) *v1alpha1.RunnerScaleSet { return &s.ScaleSets[0] }
 
-// sorted are all reasons.
+// sorted returns all reasons.
 func sorted() []string {
 	var reasons []string
 	for _, row := range catalog.Rows() {
@@ -40,7 +40,7 @@ func sorted() []string {
 	return reasons
 }
 
-// readiness are the states of a pool by its condition Ready.
+// readiness returns variants of a pool's Ready condition.
 func readiness() []variant {
 	all := []variant{
 		{"ready", func(*Snapshot) {}},
@@ -57,7 +57,7 @@ func readiness() []variant {
 	return all
 }
 
-// sessions are the states of a scale set.
+// sessions returns variants of a scale set's Listening condition.
 func sessions() []variant {
 	listening := func(status metav1.ConditionStatus, reason, message string) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -79,7 +79,7 @@ func sessions() []variant {
 	}
 }
 
-// reasonsIn are those of a kind's page in docs/spec by which its condition Ready is not True.
+// reasonsIn returns the reasons for which Ready is not True, according to a kind's page in docs/spec.
 func reasonsIn(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs/spec", page))
@@ -106,10 +106,11 @@ func reasonsIn(t *testing.T, page string) []string {
 
 var quoted = regexp.MustCompile("`(\\w+)`")
 
-// outages are what GitHub does instead of what it is asked for.
+// outages contains variants of GitHub's failure to answer.
 var outages = map[string]*v1alpha1.GitHubOutage{"500": {Code: 500}, "429": {Code: 429}, "no answer": {}}
 
-// records are the states of a scale set by its condition Ready, as its page has them. All but the first have no session.
+// records returns variants of a scale set's Ready condition, for the reasons on its page in docs/spec. All but the
+// first have no session.
 func records(t *testing.T) []variant {
 	t.Helper()
 	fail := func(reason string, outage *v1alpha1.GitHubOutage) func(*Snapshot) {
@@ -130,7 +131,7 @@ func records(t *testing.T) []variant {
 	return all
 }
 
-// connections are the states of a connection, as its page has them and beyond its conditions.
+// connections returns variants of a connection: for the reasons on its page in docs/spec, and for other states.
 func connections(t *testing.T) []variant {
 	t.Helper()
 	of := func(s *Snapshot) *v1alpha1.GitHubConnectionStatus { return &s.Connections[0].Status }
@@ -164,7 +165,7 @@ func connections(t *testing.T) []variant {
 	return all
 }
 
-// policies are the states of a policy of the pool's namespace, and of one of the cluster.
+// policies returns variants of a policy in the pool's namespace and of a cluster-wide one.
 func policies() []variant {
 	guard := func(s *Snapshot, namespaces ...string) *v1alpha1.ClusterRunnerPolicy {
 		p := v1alpha1.ClusterRunnerPolicy{ObjectMeta: of("", "guard")}
@@ -194,7 +195,7 @@ func policies() []variant {
 	}
 }
 
-// decisions are what was decided.
+// decisions returns variants of the pool's decision.
 func decisions() []variant {
 	decided := func(change func(*v1alpha1.RunnerPool, *v1alpha1.Decision)) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -228,7 +229,7 @@ func decisions() []variant {
 	}
 }
 
-// modes are what the spec says beside.
+// modes returns variants of the spec.
 func modes() []variant {
 	return []variant{
 		{"active", func(*Snapshot) {}},
@@ -239,7 +240,7 @@ func modes() []variant {
 	}
 }
 
-// others are troubles of a pool beside its condition Ready.
+// others returns problems of a pool outside of its Ready condition.
 func others() []variant {
 	return []variant{
 		{"fine", func(*Snapshot) {}},
@@ -259,8 +260,8 @@ func others() []variant {
 	}
 }
 
-// TestNothingContradicts takes an installation through the states of its pool, connection, session, policies, decision and mode, as far as
-// they meet. It compares what the columns of `kubectl get`, explain pool, explain job and status say of each.
+// TestNothingContradicts combines states of a pool, its connection, session, policies, decision and mode. For each
+// combination, it checks that the columns of `kubectl get`, explain pool, explain job and status agree.
 func TestNothingContradicts(t *testing.T) {
 	for name, sides := range map[string][][]variant{
 		"by the pool":                        {readiness(), sessions(), decisions(), modes()},
@@ -292,12 +293,12 @@ func TestNothingContradicts(t *testing.T) {
 	}
 }
 
-// idleOrNot are whether the pool has jobs.
+// idleOrNot contains variants with and without jobs.
 var idleOrNot = []variant{{"jobs", func(*Snapshot) {}}, {"no jobs", func(s *Snapshot) {
 	pool(s).Status.Jobs, pool(s).Status.Runners = new(int32(0)), v1alpha1.RunnerCounts{Total: 1, Idle: 1}
 }}}
 
-// each calls do with each choice of one variant of each side, until it returns false.
+// each calls do with every combination of one variant per side, until it returns false.
 func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 	if len(sides) == 0 {
 		return do(chosen)
@@ -310,7 +311,7 @@ func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 	return true
 }
 
-// contradictions are what is said of a pool here and not there.
+// contradictions returns the disagreements between the reports about a pool.
 func contradictions(s *Snapshot) []string {
 	p := pool(s)
 	f := PoolFacts{Pool: p, Now: s.Now, Policies: policyFacts(s)}
@@ -354,7 +355,7 @@ func contradictions(s *Snapshot) []string {
 	return wrong
 }
 
-// policyFacts are the policies that are asked about the pool, as corral explain has them.
+// policyFacts returns the pool's policies, as corral explain reads them.
 func policyFacts(s *Snapshot) []Policy {
 	var all []Policy
 	for i := range s.Policies {
@@ -369,7 +370,7 @@ func policyFacts(s *Snapshot) []Policy {
 	return all
 }
 
-// compareOthers holds what is said of the pool's connection and policies against what they say.
+// compareOthers compares the findings about the pool's connection and policies with their own conditions.
 func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string, ...any)) {
 	finding := func(of string) *Finding {
 		for i := range page.Findings {
@@ -379,13 +380,13 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		}
 		return nil
 	}
-	amiss := func(of string, ready *Condition) *Finding {
+	checkFinding := func(of string, ready *Condition) *Finding {
 		f := finding(of)
 		claim((f == nil) == (ready != nil && ready.Status == metav1.ConditionTrue), "%s is %+v, and status says:\n%s", of, ready, page.Text())
 		return f
 	}
 	for _, p := range policyFacts(s) {
-		amiss(p.Policy, p.Ready)
+		checkFinding(p.Policy, p.Ready)
 		isReady := p.Ready != nil && p.Ready.Status == metav1.ConditionTrue
 		claim(strings.Contains(text, p.Policy+" (enforced): ready\n") == isReady, "%s is %+v, and explain says:\n%s", p.Policy, p.Ready, text)
 	}
@@ -394,7 +395,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	}
 	c := &s.Connections[0]
 	ready := ConditionOf(c, v1alpha1.ReadyCondition)
-	f := amiss("GitHubConnection/ci/acme", ready)
+	f := checkFinding("GitHubConnection/ci/acme", ready)
 	if f == nil || ready == nil {
 		return
 	}
@@ -407,7 +408,7 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	}
 }
 
-// changesSay is true of reasons about which explain says more than status does.
+// changesSay reports whether explain gives more details about a reason than status does.
 func changesSay(reason string) bool {
 	return slices.Contains([]string{v1alpha1.PolicyDeniedReason, v1alpha1.RolledBackReason, v1alpha1.UpdateHeldReason}, reason)
 }
@@ -449,7 +450,7 @@ func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text 
 	}
 }
 
-// compareJob compares explain pool with what explain job says of the pool.
+// compareJob compares explain pool with explain job's result for the pool.
 func compareJob(f PoolFacts, answer PoolAnswer, claim func(bool, string, ...any)) {
 	url, err := ParseJobURL("https://github.com/acme/app/actions/runs/1")
 	claim(err == nil, "%v", err)
@@ -458,7 +459,7 @@ func compareJob(f PoolFacts, answer PoolAnswer, claim func(bool, string, ...any)
 	text := job.Text()
 	claim(len(job.Pools) == 1, "explain job has %d candidates", len(job.Pools))
 	if answer.Registration == v1alpha1.RegisterREST {
-		return // its situation is in numbers of runners
+		return // explain job describes such a pool by its numbers of runners
 	}
 	pool := answer.Text()
 	closed := strings.Contains(pool, "accepts no new jobs now") || strings.Contains(pool, "it accepts no jobs")

@@ -16,18 +16,18 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// compare compares a text with the file of the case that a test runs, in the archive of all answers.
+// compare compares a text with the golden file of the current test case, in the archive of all answers.
 func compare(t *testing.T, text string) {
 	t.Helper()
 	golden.CompareIn(t, "testdata/answers.txtar", strings.ReplaceAll(strings.Join(strings.Split(t.Name(), "/")[1:], "/"), "_", "-")+".txt", text)
 }
 
-// ago is a time before noon.
+// ago returns a time before noon.
 func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 
 var teamRule = v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.scaling.limit", File: "policies/limits.rego", Line: 5}
 
-// facts are those of a pool with 7 jobs of which policies have nothing to say.
+// facts returns the facts of a pool with 7 jobs whose policies have no effect.
 func facts(change ...func(*PoolFacts)) PoolFacts {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
 	p.Spec.ConnectionRef.Name, p.Spec.RunnerLabels = "acme", []string{"linux", "x64"}
@@ -48,7 +48,7 @@ func facts(change ...func(*PoolFacts)) PoolFacts {
 	return f
 }
 
-// condition sets a condition that came about 3 minutes ago.
+// condition sets a condition that changed 3 minutes ago.
 func (f *PoolFacts) condition(name string, status metav1.ConditionStatus, reason, message string) {
 	s := &f.Pool.Status
 	for i := range s.Conditions {
@@ -60,7 +60,7 @@ func (f *PoolFacts) condition(name string, status metav1.ConditionStatus, reason
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(3 * time.Minute)})
 }
 
-// causes sets a condition to False with causes.
+// causes sets a condition to False with the given causes.
 func (f *PoolFacts) causes(name string, causes ...catalog.Cause) {
 	c := failing(causes...)
 	f.condition(name, c.Status, c.Reason, c.Message)
@@ -70,7 +70,7 @@ func (f *PoolFacts) causes(name string, causes ...catalog.Cause) {
 	}
 }
 
-// failing is a condition that is False for an hour.
+// failing returns a condition that has been False for an hour.
 func failing(causes ...catalog.Cause) *Condition {
 	plain := catalog.Plain(causes)
 	return &Condition{Status: metav1.ConditionFalse, Reason: catalog.Reason(plain), Message: catalog.Messages(plain), Since: ago(time.Hour), Causes: plain}
@@ -80,7 +80,7 @@ func (f *PoolFacts) ready(status metav1.ConditionStatus, reason, message string)
 	f.condition(v1alpha1.ReadyCondition, status, reason, message)
 }
 
-// bounded has a rule of the team's bound max.
+// bounded lets a rule of the team lower max.
 func bounded(f *PoolFacts) {
 	d := f.Pool.Status.Decision
 	d.ID, d.PolicyDigest, d.Announced = "a1b2c3", "sha256:77", 60
@@ -106,7 +106,7 @@ func bounded(f *PoolFacts) {
 	}
 }
 
-// hard has a rule of the cluster's bound max so that accepted jobs wait.
+// hard lets a cluster-wide rule lower max so far that accepted jobs wait.
 func hard(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Jobs, s.Runners = new(int32(12)), v1alpha1.RunnerCounts{Total: 5, Busy: 5}
@@ -122,7 +122,7 @@ func hard(f *PoolFacts) {
 	}
 }
 
-// denied has policies deny the first template that the pool ever had.
+// denied lets policies deny the pool's first template.
 func denied(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
@@ -313,7 +313,7 @@ func TestOfRunner(t *testing.T) {
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f"}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
-		"runner-ending-container-runs": func() RunnerFacts { // of its last look before it ended nothing is said
+		"runner-ending-container-runs": func() RunnerFacts { // its state before the deletion is not reported
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "its job is over; its container is not known to have ended")
 			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
 			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job finished; waiting for its container to exit"}}
@@ -345,7 +345,7 @@ func TestOfRunner(t *testing.T) {
 	}
 }
 
-// A pool that was deleted is explained by the runners that it left.
+// After a pool's deletion, explain reports the runners that remain.
 func TestGone(t *testing.T) {
 	working, idle := runnerOf("linux-3", v1alpha1.RunnerBusy, "", "running a job"), runnerOf("linux-4", v1alpha1.RunnerIdle, "", "idle")
 	working.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f", Repository: "acme/app", RunID: 123, Name: "build", StartedAt: new(ago(time.Minute))}

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// Fewer runners don't make room for a claim.
+// Fewer runners do not help against a quota on claims.
 func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	for row, want := range map[*catalog.Row]string{
 		catalog.PodQuota:   "lower spec.scale.max",
@@ -35,7 +35,7 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	}
 }
 
-// Who signed nothing has no key that could be added.
+// If a revision is not signed, the advice is not to add a key.
 func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 	for row, want := range map[*catalog.Row]string{
 		catalog.RevisionUnsigned: "Sign the revision with a key in spec.git.verify",
@@ -48,7 +48,7 @@ func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 	}
 }
 
-// Of an object that can't be read nothing holds, and who made it isn't known.
+// If an object cannot be decoded, statements about its state do not apply, and its creator is unknown.
 func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	for unread, want := range map[string]struct{ pool, runner string }{
 		"":       {"Correct the fields of spec that the message names.", "Delete the Runner"},
@@ -70,13 +70,14 @@ func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	}
 }
 
-// Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
+// If GitHub is unavailable or limits requests, the advice is not to edit the connection. If GitHub refuses the
+// credentials, the advice is to fix them.
 func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		outage *v1alpha1.GitHubOutage
-		pool   string // what explain pool advises
-		runner string // what explain runner advises
+		pool   string // advice of explain pool
+		runner string // advice of explain runner
 	}{
 		"500":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com). Editing the connection does not help", "githubstatus.com"},
 		"429":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "with another GitHub App", "with another GitHub App"},

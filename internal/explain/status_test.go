@@ -28,12 +28,12 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// of is the metadata of an object that the controller looked at.
+// of returns the metadata of an object that the controller has observed.
 func of(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name), Generation: 1, CreationTimestamp: ago(24 * time.Hour)}
 }
 
-// is sets a condition that came about 20 minutes ago.
+// is sets a condition that changed 20 minutes ago.
 func is(conditions *[]metav1.Condition, name string, status metav1.ConditionStatus, reason, message string) {
 	since(conditions, 20*time.Minute, name, status, reason, message)
 }
@@ -52,7 +52,7 @@ func fails(conditions *[]metav1.Condition, reason, message string) {
 	is(conditions, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, message)
 }
 
-// caused sets a condition of an object to False with causes.
+// caused sets a condition of an object to False with the given causes.
 func caused(o kubeObject, name string, causes ...catalog.Cause) {
 	plain, conditions := catalog.Plain(causes), o.GetConditions()
 	is(&conditions, name, metav1.ConditionFalse, catalog.Reason(plain), catalog.Messages(plain))
@@ -69,7 +69,7 @@ type kubeObject interface {
 	Causes() *[]v1alpha1.Cause
 }
 
-// calm is an installation of so many pools in which all is well.
+// calm returns an installation with the given number of pools and no problems.
 func calm(pools int) *Snapshot {
 	s := &Snapshot{Now: noon, Leases: []Lease{{Name: "corral-system/corral.corral.dev", Holder: "corral-0", Renewed: ago(2 * time.Second)}}}
 	c := v1alpha1.GitHubConnection{ObjectMeta: of("ci", "acme")}
@@ -88,7 +88,7 @@ func calm(pools int) *Snapshot {
 	return s
 }
 
-// addPool adds a pool in which all is well, with its scale set.
+// addPool adds a pool without problems, and its scale set.
 func (s *Snapshot) addPool(name string) {
 	p := v1alpha1.RunnerPool{ObjectMeta: of("ci", name)}
 	p.Labels = map[string]string{v1alpha1.SourceLabel: "pools"}
@@ -107,7 +107,7 @@ func (s *Snapshot) addPool(name string) {
 	s.Pools, s.ScaleSets = append(s.Pools, p), append(s.ScaleSets, set)
 }
 
-// addRunner adds a runner of a pool in a state.
+// addRunner adds a runner of a pool in the given state.
 func (s *Snapshot) addRunner(name, pool string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) {
 	r := v1alpha1.Runner{ObjectMeta: of("ci", name)}
 	r.CreationTimestamp, r.Spec.PoolRef.Name = ago(5*time.Minute), pool
@@ -115,7 +115,7 @@ func (s *Snapshot) addRunner(name, pool string, state v1alpha1.RunnerState, caus
 	s.Runners = append(s.Runners, r)
 }
 
-// pages are situations, each with a page in testdata.
+// pages contains situations. Each has a golden page in testdata.
 var pages = map[string]func() *Snapshot{
 	"well": func() *Snapshot { return calm(3) },
 	"github-answers-500": func() *Snapshot {
@@ -138,7 +138,7 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[1].Status.Conditions, v1alpha1.CredentialsRefusedReason, "scale set: GitHub answered 401")
 		return s
 	},
-	"rights-missing": func() *Snapshot { // which a runner meets
+	"rights-missing": func() *Snapshot { // found when creating a runner
 		s := calm(2)
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.PermissionMissingReason, "a classic token needs the scope admin:org")
 		fails(&s.Pools[0].Status.Conditions, v1alpha1.PermissionMissingReason, `runner linux-0-1: registering runner "linux-0-1": GitHub answered 403`)
@@ -157,7 +157,7 @@ var pages = map[string]func() *Snapshot{
 		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		return s
 	},
-	"a-git-server-hangs": func() *Snapshot { // for the first two; the fourth has a repository that isn't there
+	"a-git-server-hangs": func() *Snapshot { // for the first two sources; the repository of the fourth does not exist
 		s := calm(1)
 		src := s.Sources[0]
 		s.Sources = nil
@@ -175,7 +175,7 @@ var pages = map[string]func() *Snapshot{
 		}
 		return s
 	},
-	"former-credentials": func() *Snapshot { // two pools go on, and jobs of the third alone wait for it
+	"former-credentials": func() *Snapshot { // two pools keep working; only jobs of the third wait
 		s := calm(3)
 		s.Connections[0].Status.FormerCredentials = true
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme not found; pools continue with the previous credentials: a restart of the controller would stop them`)
@@ -183,7 +183,7 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
 		return s
 	},
-	"limited-and-silent": func() *Snapshot { // two connections; that of the third pool says nothing yet
+	"limited-and-silent": func() *Snapshot { // two connections; the third pool's connection has no conditions yet
 		s := calm(3)
 		for i, code := range []int32{429, 0, 429} {
 			if i > 0 {
@@ -212,7 +212,7 @@ var pages = map[string]func() *Snapshot{
 	"counts-nothing": func() *Snapshot { return uncounted(1) },
 	"unreadable":     unreadable,
 	"mixed":          mixed,
-	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
+	"undrainable-and-untold": func() *Snapshot { // its pools keep working; the reason why jobs wait is unknown
 		s := calm(2)
 		for i := range s.Pools {
 			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
@@ -250,19 +250,19 @@ var pages = map[string]func() *Snapshot{
 		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
 		return s
 	},
-	"blind": func() *Snapshot { // the API server is away
+	"blind": func() *Snapshot { // the API server is unreachable
 		s := &Snapshot{Now: noon}
 		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "RunnerScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
 			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
 		}
 		return s
 	},
-	"left-over-lease": func() *Snapshot { // of a controller that was installed elsewhere before
+	"left-over-lease": func() *Snapshot { // of a controller that was installed in another namespace before
 		s := calm(3)
 		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
 		return s
 	},
-	"passing": func() *Snapshot { // what passes by itself is no trouble
+	"passing": func() *Snapshot { // temporary states are not problems
 		s := calm(3)
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
 			since(&s.Pools[i].Status.Conditions, 30*time.Second, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, "wait")
@@ -271,7 +271,7 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
-		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
+		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool was deleted
 			s.addRunner(fmt.Sprintf("gone-%d", i), "gone", state, "", "")
 			r := &s.Runners[len(s.Runners)-1]
 			r.DeletionTimestamp, r.OwnerReferences = new(ago(2*time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "gone", UID: "ci-gone", Controller: new(true)}}
@@ -284,7 +284,7 @@ var pages = map[string]func() *Snapshot{
 	},
 }
 
-// uncounted has so many pools, of the first of which the jobs were never counted.
+// uncounted returns an installation in which the jobs of the first pool were never counted.
 func uncounted(pools int) *Snapshot {
 	s := calm(pools)
 	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
@@ -292,7 +292,8 @@ func uncounted(pools int) *Snapshot {
 	return s
 }
 
-// unreadable has an object of each kind with a field that can't be read, and a runner that somebody made by hand.
+// unreadable returns an installation with one object of each kind that has an unreadable field, and a runner that
+// a user created manually.
 func unreadable() *Snapshot {
 	s := calm(2)
 	fail := func(unread *v1alpha1.Unread, conditions *[]metav1.Condition, reason string, fields ...string) {
@@ -317,7 +318,7 @@ func unreadable() *Snapshot {
 	return s
 }
 
-// mixed has several causes at once, one of them in three namespaces' objects.
+// mixed returns an installation with several causes at once. One of them affects objects in three namespaces.
 func mixed() *Snapshot {
 	s := calm(8)
 	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
@@ -373,7 +374,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Without a former template nothing goes on.
+// If there is no previous template, nothing keeps running.
 func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	for want, more := range map[string][]catalog.Cause{
 		"Until then the pool starts no runners and accepts no jobs.": nil,
@@ -387,7 +388,7 @@ func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	}
 }
 
-// Raising spec.scale.max has no effect where a rule bounds it, and who is to raise what differs from pool to pool.
+// If a rule limits max, raising spec.scale.max has no effect. The advice therefore depends on the pool.
 func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 	s := calm(2)
 	full := func(p *v1alpha1.RunnerPoolStatus) {
@@ -411,7 +412,8 @@ func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 	advises("Raise max in spec.scale, in a schedule or in a policy, or wait. corral explain pool/NAME shows which max applies.")
 }
 
-// A job waits for one cause: not for a policy whose last decision holds.
+// Jobs are counted as waiting for one cause only. They do not wait for a policy whose last decision is still in
+// force.
 func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
 	for reason, want := range map[string]int32{v1alpha1.PolicyFailedReason: 0, v1alpha1.RolledBackReason: 0, v1alpha1.PolicyPendingReason: 3} {
 		s := calm(1)
@@ -429,7 +431,7 @@ func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
 	}
 }
 
-// What was never applied doesn't run on.
+// If no revision was ever applied, the advice does not claim that one keeps running.
 func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
 		s := calm(1)
@@ -441,7 +443,7 @@ func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	}
 }
 
-// Definitions that got no answer from the compiler aren't wrong.
+// If the compiler did not finish, the finding does not blame the definitions.
 func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
 	s := calm(1)
 	caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.CompilerFailed.With("main@sha1:1").Detailed("too little CPU time"))
@@ -450,7 +452,7 @@ func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
 	}
 }
 
-// A template that many pools share is refused for one cause, whichever revision each goes on with.
+// The same denied template in several pools is one finding, although each pool keeps a different revision.
 func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	s := calm(2)
 	for i := range s.Pools {
@@ -463,22 +465,22 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	}
 }
 
-// A line in a log says what came and what went, and nothing while all stays.
+// Changes lists the problems that began and ended, and nothing if the status is unchanged.
 func TestChanges(t *testing.T) {
 	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
 	if lines := after.Changes(&after); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+		t.Errorf("got the changes %q without a change", lines)
 	}
 	began, over := after.Changes(&before), before.Changes(&after)
 	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
-		t.Errorf("it began with %q", began)
+		t.Errorf("the problem began with %q", began)
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "RESOLVED GitHub refuses the credentials") {
 		t.Errorf("it was over with %q", over)
 	}
 }
 
-// Conditions have the time of the controller's clock.
+// Condition times come from the controller's clock, which may be ahead.
 func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 	for begins, want := range map[time.Duration]Verdict{-time.Hour: Trouble, -time.Second: Well} {
 		s := calm(1)
@@ -489,7 +491,7 @@ func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 	}
 }
 
-// Who loses sight of the cluster doesn't see that anything is over.
+// If the cluster is unreachable, no problem is reported as resolved.
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
 	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT CHECKED RunnerPools") {
@@ -498,7 +500,7 @@ func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	lost.Keep(&trouble)
 	still := Look(pages["blind"]())
 	if lines := still.Changes(&lost); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+		t.Errorf("got the changes %q without a change", lines)
 	}
 	still.Keep(&lost)
 	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
@@ -510,7 +512,7 @@ func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	}
 }
 
-// constants returns the string constants of the API's conditions whose names end in a word, by name.
+// constants returns the API's string constants for conditions whose names have a suffix, by name.
 func constants(t *testing.T, file, suffix string) map[string]string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../apis/v1alpha1", file), nil, 0)
@@ -540,7 +542,7 @@ func constants(t *testing.T, file, suffix string) map[string]string {
 	return found
 }
 
-// The page about conditions has each of a pool's, with the status that reports a problem.
+// The docs list each condition of a pool with the status that indicates a problem.
 func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
 	page, err := os.ReadFile("../../docs/spec/conditions.md")
 	if err != nil {
@@ -561,14 +563,14 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 		row := catalog.Of(reason)
 		switch {
 		case row.Title == reason:
-			t.Errorf("the catalog has no row of the reason %s (%s)", reason, name)
+			t.Errorf("the catalog has no row for the reason %s (%s)", reason, name)
 		case !catalog.IsFine(reason) && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
 			t.Errorf("the reason %s has the row %+v", reason, row)
 		}
 	}
 	for _, row := range catalog.Rows() {
 		if row.Reason != "" && !known[row.Reason] && row.Role != catalog.Finding {
-			t.Errorf("the row %s has the reason %s, and the API has none such", row.Code, row.Reason)
+			t.Errorf("the row %s has the reason %s, which the API does not define", row.Code, row.Reason)
 		}
 	}
 }
@@ -576,14 +578,14 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 func TestEachConditionIsLookedAt(t *testing.T) {
 	looked := map[string]bool{
 		v1alpha1.ReadyCondition: true, v1alpha1.ListeningCondition: true, v1alpha1.LabelsAcceptedCondition: true,
-		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // they say no more than Ready
+		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // these repeat Ready
 	}
 	for _, c := range conditionsOfPools {
 		looked[c.name] = true
 	}
 	for name, condition := range constants(t, "conditions.go", "Condition") {
 		if !looked[condition] {
-			t.Errorf("corral status doesn't look at the condition %s (%s)", condition, name)
+			t.Errorf("corral status ignores the condition %s (%s)", condition, name)
 		}
 	}
 }
@@ -594,12 +596,12 @@ func TestEachCauseOfARunnerHasARemedy(t *testing.T) {
 		v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
 	} {
 		if CauseRemedy(cause) == "" {
-			t.Errorf("nobody is told what to do about %s", cause)
+			t.Errorf("there is no advice about %s", cause)
 		}
 	}
 }
 
-// A page about a large installation costs a bounded number of allocations for each runner, and so does not depend on the machine.
+// The number of allocations per runner is bounded. Unlike a time limit, this does not depend on the machine.
 func TestWorkGrowsWithTheNumberOfRunners(t *testing.T) {
 	s := calm(300)
 	for i := range s.Pools {
@@ -618,7 +620,7 @@ func TestWorkGrowsWithTheNumberOfRunners(t *testing.T) {
 	}
 }
 
-// Another wording finds the same things wrong with the same objects.
+// Findings have the same groups with any wording of the catalog.
 func TestAnotherWordingIsGroupedTheSame(t *testing.T) {
 	brief := func(p Page) (all []string) {
 		for i := range p.Findings {

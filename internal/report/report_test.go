@@ -57,7 +57,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// A CI system reads what was written back: these are the rules of its format.
+// GitHub's runner parses the output, so the test applies the rules of its command format.
 func TestGitHubCommandsAreOneLineEachWhateverTheTextHolds(t *testing.T) {
 	var b bytes.Buffer
 	nasty := report.Finding{Level: report.Error, Message: "a\n::error::b\r\n::set-output name=x::y", Title: "x,line=9::evil\n", Place: report.Place{File: "a,b:c%0A.cue", Line: 1}}

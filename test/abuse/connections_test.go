@@ -28,14 +28,14 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// useToken puts a token into the Secret of the connection acme and has it looked at.
+// useToken writes a token to the Secret of the connection acme, and triggers a reconciliation.
 func (s *fixture) useToken(token string) {
 	s.Helper()
 	s.patch(w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
 	s.request(s.connection())
 }
 
-// ready puts up a pool that listens.
+// listening creates a pool and waits until it is ready.
 func (s *fixture) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, change...)
@@ -171,7 +171,7 @@ func TestATemplateThatStartsItsRunnerAgain(t *testing.T) {
 		"PodInvalid", "spec.template.spec.containers[0].restartPolicy", "Never", "Always")
 }
 
-// The quota is on pods with requests, which the bystander's have none of.
+// The quota applies to pods with requests. The bystander's pods have none.
 func TestAnExhaustedQuota(t *testing.T) {
 	s := newFixture(t)
 	s.create(&corev1.ResourceQuota{
@@ -211,7 +211,7 @@ func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
 	s.othersGoOn()
 }
 
-// The next name that a pool will give is taken by a runner of another scale set.
+// The next name that the pool would use belongs to a runner of another scale set.
 func TestARunnerNameThatIsTaken(t *testing.T) {
 	s := newFixture(t)
 	s.listening("linux")
@@ -229,10 +229,10 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	second := s.addJobs("linux", 1, time.Millisecond)
 	s.hasEvent(next, string(v1alpha1.RunnerFailed), fmt.Sprintf("%q", next), fmt.Sprintf("(id %d)", set.Status.ID))
 	s.othersGoOn()
-	s.allDone(second) // by the runner that comes after it
+	s.allDone(second) // by the next runner
 }
 
-// nextRunner is the name that comes after that of the runner that did a job.
+// nextRunner returns the name of the runner after the one that ran a job.
 func (s *fixture) nextRunner(job string) string {
 	s.Helper()
 	for _, j := range s.github.Jobs() {

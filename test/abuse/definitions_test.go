@@ -35,7 +35,7 @@ import (
 	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// source makes a PoolSource that looks at a repository when it is asked to.
+// source creates a PoolSource that in practice fetches its repository only on request.
 func (s *fixture) source(name, url string, change ...func(*v1alpha1.PoolSource)) *v1alpha1.PoolSource {
 	s.Helper()
 	source := &v1alpha1.PoolSource{
@@ -49,7 +49,7 @@ func (s *fixture) source(name, url string, change ...func(*v1alpha1.PoolSource))
 	return source
 }
 
-// declare is a definition of pools on the connection acme.
+// declare returns CUE that declares pools on the connection acme.
 func declare(names ...string) string {
 	var b strings.Builder
 	b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n")
@@ -149,7 +149,7 @@ func (s *fixture) problems(source *v1alpha1.PoolSource, code, value string) (pro
 	return problems
 }
 
-// repository declares one good pool.
+// repository returns a repository that declares one valid pool.
 func repository(t *testing.T) *harness.Repository {
 	t.Helper()
 	r := harness.NewRepository(t)
@@ -163,7 +163,7 @@ func TestMinAboveMax(t *testing.T)          { newFixture(t).refuses(known(t, "mi
 func TestADuplicatePool(t *testing.T)       { newFixture(t).refuses(known(t, "duplicate")) }
 func TestAnUnknownImport(t *testing.T)      { newFixture(t).refuses(known(t, "unknown-import")) }
 
-// Each string is ten times the one before: 300 bytes that take gigabytes.
+// Each string is ten times as long as the previous one. 300 bytes of CUE expand to gigabytes.
 func TestDefinitionsThatExplodeInMemory(t *testing.T) {
 	text := strings.Builder{}
 	text.WriteString("package growing\n\na0: \"0123456789\"\n")
@@ -237,7 +237,8 @@ func TestASubmodule(t *testing.T) {
 	})
 }
 
-// The list of a folder is one object: a thousand folders that are the same take no room.
+// The repository stores each folder's list of files as one object. A thousand identical folders therefore take no
+// additional space.
 func TestHalfAMillionFiles(t *testing.T) {
 	s, r := newFixture(t), repository(t)
 	s.rejects(r, []string{"50000 files"}, func() string {
@@ -254,7 +255,7 @@ func TestHalfAMillionFilesInOneFolder(t *testing.T) {
 	s.processIsWell()
 }
 
-// commitFiles commits folders with so many files each, all the same, without writing them to disk.
+// commitFiles commits identical folders with the given number of files each, without writing the files to disk.
 func commitFiles(r *harness.Repository, folders, files int) string {
 	r.T.Helper()
 	blob, err := hex.DecodeString(r.GitIn(r.Path(""), "package pools\n", "hash-object", "-w", "--stdin"))
@@ -263,7 +264,7 @@ func commitFiles(r *harness.Repository, folders, files int) string {
 	for i := range files {
 		fmt.Fprintf(&tree, "100644 file-%06d.cue\x00%s", i, blob)
 	}
-	folder := r.GitIn(r.Path(""), tree.String(), "hash-object", "-t", "tree", "-w", "--stdin") // mktree takes five seconds
+	folder := r.GitIn(r.Path(""), tree.String(), "hash-object", "-t", "tree", "-w", "--stdin") // mktree would take five seconds
 	for i := range folders {
 		fmt.Fprintf(&list, "040000 tree %s\tfolder-%d\n", folder, i)
 	}
@@ -378,7 +379,7 @@ func TestTwoSourcesClaimOnePool(t *testing.T) {
 	s.othersGoOn()
 }
 
-// gitServer answers as it is told to, over TLS. The Secret git trusts it.
+// gitServer starts a TLS server with the given handler. trusting makes a source trust it through the Secret git.
 func (s *fixture) gitServer(answer http.HandlerFunc) (url string, trusting func(*v1alpha1.PoolSource)) {
 	s.Helper()
 	server := httptest.NewTLSServer(answer)
@@ -395,7 +396,7 @@ func (s *fixture) gitServer(answer http.HandlerFunc) (url string, trusting func(
 	}
 }
 
-// More sources would hang, for a minute each, than are worked on at once.
+// There are more hanging sources, with a timeout of a minute each, than workers.
 func TestAGitServerThatHangs(t *testing.T) {
 	s := newFixture(t)
 	url, trusting := s.gitServer(func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() })
@@ -448,7 +449,8 @@ func TestAGitServerThatRedirects(t *testing.T) {
 	s.othersGoOn()
 }
 
-// overSSH serves a repository at a path to who has the key in the Secret git, which knows the server's.
+// overSSH serves a repository at a path. The Secret git contains the server's host key and the only key with
+// access.
 func (s *fixture) overSSH(r *harness.Repository, path string) (server *sshgit.Server, with func(*v1alpha1.PoolSource)) {
 	s.Helper()
 	server = sshgit.Start(s.T)
@@ -464,7 +466,7 @@ func (s *fixture) overSSH(r *harness.Repository, path string) (server *sshgit.Se
 	}
 }
 
-// Whoever stands between the controller and the server has another key than the Secret names.
+// The server's host key differs from the one in the Secret, as with a man in the middle.
 func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s, r := newFixture(t), repository(t)
 	r.Push("A pool")
@@ -487,7 +489,7 @@ func TestAGitServerWithAnotherHostKey(t *testing.T) {
 	s.ready(source)
 }
 
-// connectApp makes the connection app to the fixture's account, by an App that may manage runners and nothing else.
+// connectApp creates the connection app to the fixture's account, with an App that may only manage runners.
 func (s *fixture) connectApp(id int64) {
 	s.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// otherTemplate is a ControllerRevision of somebody else's template.
+// otherTemplate returns a ControllerRevision with a different template.
 func (s *fixture) otherTemplate(name string) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
@@ -29,7 +29,8 @@ func (s *fixture) otherTemplate(name string) *appsv1.ControllerRevision {
 	}
 }
 
-// One revision's name has but ten digits of its template's digest: that of another may be there.
+// A revision's name contains only ten digits of its template's digest, so a revision of another template may
+// already have the name.
 func TestATemplateWhoseRevisionIsNamedLikeAnother(t *testing.T) {
 	s := newFixture(t)
 	digest, err := podspec.Digest(newPool(s.namespace, "linux", "acme").Spec.Template.Raw)
@@ -73,7 +74,8 @@ func (s *fixture) replace(revision string) {
 	})
 }
 
-// A runner whose pod isn't made yet, as GitHub is slow, is made of the template that was judged, or not at all.
+// While GitHub is slow, the pod of a runner does not exist yet. The pod is created from the template that policies
+// judged, or not at all.
 func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
@@ -93,7 +95,7 @@ func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	s.othersGoOn()
 }
 
-// Whoever may write Runners must not register any: the pool made none of that name.
+// A user who may create Runners must not be able to register one. The pool did not create a Runner of this name.
 func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 	s := newFixture(t)
 	pool := s.listening("linux")

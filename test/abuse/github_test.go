@@ -23,14 +23,14 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
+// newFixtureOnFaultyGitHub creates a fixture with a GitHub that soon expires lost sessions.
 func newFixtureOnFaultyGitHub(t *testing.T) *fixture {
 	t.Helper()
 	return newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
 }
 
-// doneOnce waits until all jobs succeeded, and fails the test if one was run twice, lost, or
-// its runner ended.
+// doneOnce waits until all jobs have succeeded. It fails the test if a job ran twice or was lost, or if a busy
+// runner was stopped.
 func (s *fixture) doneOnce(ids []string) {
 	s.Helper()
 	s.allDone(ids)
@@ -39,13 +39,13 @@ func (s *fixture) doneOnce(ids []string) {
 	}
 }
 
-// jobs adds some and waits until they are done, each once.
+// jobs adds jobs and waits until each of them has run once.
 func (s *fixture) jobs(label string, n int) {
 	s.Helper()
 	s.doneOnce(s.addJobs(label, n, 50*time.Millisecond))
 }
 
-// dismiss deletes a pool and waits until nothing of it is left, here and on GitHub.
+// dismiss deletes a pool and waits until nothing of it is left in the cluster and on GitHub.
 func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	s.Helper()
 	must(s.T, w.Client.Delete(s.Context(), pool))
@@ -63,7 +63,7 @@ func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	})
 }
 
-// wholeLife makes a pool, has it do jobs before and after a change, and deletes it.
+// wholeLife creates a pool, runs jobs before and after a change of its spec, and deletes it.
 func (s *fixture) wholeLife() {
 	s.Helper()
 	s.github.AddRunnerGroup(s.namespace, githubsim.Group{Name: "big"})
@@ -77,9 +77,9 @@ func (s *fixture) wholeLife() {
 		return nil
 	})
 	s.github.ExpireQueueTokens()
-	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the current poll, which was opened with a valid token
 	s.jobs("x64", 3)
-	eventually(s.T, func(ctx context.Context) error { // only one that is registered is to be removed from GitHub
+	eventually(s.T, func(ctx context.Context) error { // only a registered runner has to be removed from GitHub
 		p := &v1alpha1.RunnerPool{}
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), p); err != nil || p.Status.Runners.Idle == 0 {
 			return fmt.Errorf("no runner is idle: %v, %w", p.Status.Runners, err)
@@ -89,7 +89,7 @@ func (s *fixture) wholeLife() {
 	s.dismiss(pool)
 }
 
-// onGitHub is what GitHub has of a scale set; zero if nothing.
+// onGitHub returns GitHub's state of a scale set, or the zero value if it does not exist.
 func (s *fixture) onGitHub(name string) githubsim.ScaleSetReport {
 	for _, set := range s.github.Report().ScaleSets {
 		if set.Name == name {
@@ -99,7 +99,7 @@ func (s *fixture) onGitHub(name string) githubsim.ScaleSetReport {
 	return githubsim.ScaleSetReport{}
 }
 
-// lifeEndpoints are those that a whole life calls.
+// lifeEndpoints lists the endpoints that wholeLife uses.
 var lifeEndpoints = []githubsim.Endpoint{
 	githubsim.EndpointRegistrationToken, githubsim.EndpointRunnerRegistration,
 	githubsim.EndpointFindGroup, githubsim.EndpointFindScaleSet, githubsim.EndpointCreateScaleSet, githubsim.EndpointGetScaleSet,
@@ -109,16 +109,15 @@ var lifeEndpoints = []githubsim.Endpoint{
 	githubsim.EndpointJITConfig, githubsim.EndpointDeleteAgent,
 }
 
-// livesWith has a fault at each endpoint during a whole life, and fails the test if one was
-// not met.
+// livesWith injects a fault at each endpoint during wholeLife, and fails the test if a fault was never hit.
 func (s *fixture) livesWith(fault githubsim.Fault) {
 	s.Helper()
-	s.checkMessages(0) // it passes by itself
+	s.checkMessages(0) // it recovers without a user
 	s.ready(s.connection())
 	for _, fault.Endpoint = range lifeEndpoints {
 		s.github.AddFault(fault)
 	}
-	s.github.ExpireAdminTokens() // those that the connection has from before
+	s.github.ExpireAdminTokens() // the connection's existing tokens
 	s.wholeLife()
 	s.othersGoOn()
 	for _, endpoint := range lifeEndpoints {
@@ -193,7 +192,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			s.ready(s.connection())
 			var pool *v1alpha1.RunnerPool
-			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // it has a session already
+			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // requires an open session
 				pool = s.listening("linux")
 			}
 			s.github.AddFault(tc.fault)
@@ -247,7 +246,7 @@ func (s *fixture) runnerTells(pool, want string, values ...string) {
 	})
 }
 
-// hasBusy waits until the controller knows of n runners of a pool with a job.
+// hasBusy waits until the controller knows of n busy runners in a pool.
 func (s *fixture) hasBusy(pool string, n int) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -270,7 +269,8 @@ func (s *fixture) inState(ctx context.Context, pool string, state v1alpha1.Runne
 	return n, err
 }
 
-// A connection may name any server. What that sends beyond what GitHub may send isn't read, and no other tenant notices.
+// A connection may point to any server. The controller stops reading an answer that is larger than any of
+// GitHub's, and other tenants are not affected.
 func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
@@ -301,11 +301,11 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
 	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements go on
 	s.doneOnce(long)
-	s.dismiss(s.listening("other")) // so do scale sets and sessions
+	s.dismiss(s.listening("other")) // scale sets and sessions still work
 	s.othersGoOn()
 }
 
-// running says whether so many jobs run.
+// running returns an error unless n jobs are running.
 func (s *fixture) running(n int) error {
 	if got := s.github.Report().Jobs[githubsim.JobRunning]; got != n {
 		return fmt.Errorf("%d jobs run; want %d", got, n)
@@ -317,7 +317,8 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	for _, endpoint := range lifeEndpoints {
-		// A poll may be held. A session is closed if the outage lasts for a minute, as on a slow machine.
+		// A poll is expected to be held. A session would be deleted if the outage lasted a minute, as on a slow
+		// machine.
 		if endpoint != githubsim.EndpointGetMessage && endpoint != githubsim.EndpointDeleteSession {
 			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Hang: true})
 		}
@@ -335,13 +336,13 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.ready(pool)
 }
 
-// serve lets a GitHub be reached at an address until shut is called: then nobody listens there.
+// serve makes a simulated GitHub available at an address, until shut closes the listener.
 func serve(t *testing.T, github http.Handler, address string) (at string, shut func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	must(t, err)
 	server := &http.Server{Handler: github, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // ends when it is shut, always with an error
+	go func() { _ = server.Serve(listener) }() // ends with an error when the listener is closed
 	shut = func() { _ = server.Close() }
 	t.Cleanup(shut)
 	return listener.Addr().String(), shut
@@ -380,7 +381,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			warnings := 0
-			if name == "session" { // that GitHub has, and doesn't say whose it is
+			if name == "session" { // GitHub has a session and does not report its owner
 				warnings = 1
 			}
 			s.checkMessages(warnings)
@@ -397,7 +398,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// queueMisbehaves does jobs while messages come in some odd way.
+// queueMisbehaves runs jobs while the message queue has the given faults.
 func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
@@ -481,7 +482,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.RevokeToken(token)
 	s.github.ExpireAdminTokens()
 	s.github.ExpireQueueTokens()
-	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the current poll, which was opened with a valid token
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
 		Causes: "CredentialsRefused\nListening\nOfScaleSet", Details: []string{"401", "Bad credentials"},
@@ -499,7 +500,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.ready(pool)
 }
 
-// setID is the id of the pool's scale set on GitHub.
+// setID returns the ID of the pool's scale set on GitHub.
 func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 	s.Helper()
 	set := &v1alpha1.RunnerScaleSet{}
@@ -521,9 +522,9 @@ func TestASessionThatIsStolen(t *testing.T) {
 	})
 	s.look("ScaleSetHeld", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
-	harness.CutShort(s.T, s.github, long...) // its runner goes on
+	harness.CutShort(s.T, s.github, long...) // the runner keeps running
 	s.patch(pool, `{"spec":{"runnerLabels":["linux","x64"]}}`)
-	s.github.ExpireSession(s.setID(pool)) // the thief's, as after a while, and the pool goes on
+	s.github.ExpireSession(s.setID(pool)) // the other owner's session expires, and the pool continues
 	s.jobs("linux", 2)
 	s.jobs("x64", 1)
 	s.ready(pool)
@@ -559,7 +560,7 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	s.dismiss(pool)
 }
 
-// idle says whether so many runners of a pool wait for jobs, as GitHub sees it.
+// idle returns an error unless the pool has n idle runners, in the cluster and on GitHub.
 func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 	idle, err := s.inState(ctx, pool, v1alpha1.RunnerIdle)
 	if err != nil {

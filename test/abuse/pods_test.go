@@ -32,8 +32,8 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// podFixture is a fixture with a pool whose pods are struck, on a GitHub of its own, and a pool on the
-// same connection whose pods are not.
+// podFixture is a fixture with its own simulated GitHub and two pools on one connection: faults strike the pods of
+// one and spare those of the other.
 type podFixture struct {
 	*fixture
 	pool *v1alpha1.RunnerPool
@@ -44,7 +44,7 @@ const (
 	spared = bystander + "-spared"
 )
 
-// newPodFixture makes the fixture. The pool itself comes with admit.
+// newPodFixture creates the fixture. admit creates the pool that faults strike.
 func newPodFixture(t *testing.T) *podFixture {
 	t.Helper()
 	s := newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
@@ -52,29 +52,29 @@ func newPodFixture(t *testing.T) *podFixture {
 	return &podFixture{fixture: s}
 }
 
-// shortDeadlines makes the pool's deadlines short, for faults that only a deadline ends. With the default deadlines, a slow machine delays runners
-// and fails none.
+// shortDeadlines shortens the pool's deadlines, for faults that only a deadline detects. With the default
+// deadlines, a slow machine delays runners but does not fail them.
 func shortDeadlines(p *v1alpha1.RunnerPool) {
 	deadline := metav1.Duration{Duration: 5 * time.Second}
 	p.Spec.Deadlines = v1alpha1.DeadlinesSpec{Startup: &deadline, Connect: &deadline}
 }
 
-// admit creates the pool.
+// admit creates the pool that faults strike.
 func (a *podFixture) admit(change ...func(*v1alpha1.RunnerPool)) {
 	a.Helper()
 	a.fixture.pool(struck, change...)
 	a.pool = &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: struck}}
 }
 
-// strike lets a fault strike the pool's pods.
+// inject injects a fault into the pool's pods.
 func (a *podFixture) inject(m nodeplay.FaultKind, times int) (heal func()) {
 	return w.Node.Inject(nodeplay.Fault{
 		Kind: m, Times: times, After: 3 * time.Second, Namespace: a.namespace, Labels: map[string]string{v1alpha1.PoolLabel: struck},
 	})
 }
 
-// keepPods lets GitHub hold on to every registration, so that no runner can be cleaned up,
-// until release is called. What comes about meanwhile doesn't wait for the cleaning.
+// keepPods lets GitHub refuse to remove registrations until release is called, so that no runner can be cleaned
+// up. The test can then check that replacements do not wait for the cleanup.
 func (a *podFixture) keepPods() (release func()) {
 	a.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Alter: githubsim.AlterJobStillRunning})
 	return a.github.ClearFaults
@@ -104,8 +104,8 @@ func (a *podFixture) runnerSays(state v1alpha1.RunnerState, cause v1alpha1.Runne
 	return name
 }
 
-// isReplacedFirst waits until the pool's first runner is given up and another one is made, and fails the
-// test unless its pod is still there then. It returns the name of the first.
+// isReplacedFirst waits until the pool's first runner is given up and has a replacement. It fails the test unless
+// the first runner's pod still exists at that time. It returns the name of the first runner.
 func (a *podFixture) isReplacedFirst() (failed string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
@@ -168,7 +168,7 @@ func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, text s
 	})
 	runners, err := a.runners(a.Context(), struck)
 	must(a.T, err)
-	slow := 0 // on a busy machine some miss their short deadlines, which is no failure in a row
+	slow := 0 // on a busy machine, some runners miss their short deadlines, which does not count as a failure in a row
 	for _, f := range a.pool.Status.Failures {
 		if f.Cause != cause {
 			slow++
@@ -181,7 +181,7 @@ func (a *podFixture) isHeldBack(failures int, cause v1alpha1.RunnerCause, text s
 	}
 }
 
-// number is a runner's among those of its pool, from 1 on.
+// number returns the number in a runner's name, starting with 1.
 func number(t *testing.T, runner string) int {
 	t.Helper()
 	n, err := strconv.Atoi(runner[strings.LastIndexByte(runner, '-')+1:])
@@ -189,7 +189,7 @@ func number(t *testing.T, runner string) int {
 	return n
 }
 
-// announces waits until GitHub was told a capacity.
+// announces waits until the pool announces a capacity to GitHub.
 func (a *podFixture) announces(capacity int) {
 	a.Helper()
 	eventually(a.T, func(context.Context) error {
@@ -202,21 +202,21 @@ func (a *podFixture) announces(capacity int) {
 	})
 }
 
-// isHealthy waits until the pool says that its runners don't fail.
+// isHealthy waits until the pool reports that its runners do not fail.
 func (a *podFixture) isHealthy() {
 	a.Helper()
 	a.has(a.pool, metav1.Condition{Type: v1alpha1.HealthyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason})
 	a.ready(a.pool)
 }
 
-// sparedGoesOn fails the test unless jobs are done for the pool beside, and for that on another connection.
+// sparedGoesOn fails the test unless jobs run in the spared pool and in the bystander's pool.
 func (a *podFixture) sparedGoesOn() {
 	a.Helper()
 	a.allDone(a.addJobs(spared, 1, time.Millisecond))
 	a.othersGoOn()
 }
 
-// result waits until a job ended, by GitHub's word, and returns how.
+// result waits until GitHub reports the end of a job, and returns its result.
 func (a *podFixture) result(id string) (result string) {
 	a.Helper()
 	eventually(a.T, func(context.Context) error {
@@ -234,8 +234,8 @@ func (a *podFixture) job(id string) githubsim.JobTimeline {
 	return jobs[slices.IndexFunc(jobs, func(j githubsim.JobTimeline) bool { return j.ID == id })]
 }
 
-// gitHubIsContent fails the test if a job was lost or ran twice, or a busy runner was ended, unless it's
-// of the runner that the fault struck.
+// gitHubIsContent fails the test if a job was lost or ran twice, or if a busy runner was stopped. Violations by
+// the failed runner are ignored.
 func (a *podFixture) gitHubIsContent(failed string) {
 	a.Helper()
 	for _, broken := range a.github.Invariants() {
@@ -255,12 +255,13 @@ func template(spec string) func(*v1alpha1.RunnerPool) {
 	}
 }
 
-// Want of room passes by itself, as when nodes are added: each runner waits until its deadline.
+// A lack of capacity resolves without a user, for example when nodes are added. Each runner waits until its
+// deadline.
 func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a := newPodFixture(t)
 	const text = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."
 	heal, release := a.inject(nodeplay.Unschedulable, 0), a.keepPods()
-	a.admit(shortDeadlines, func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 30 * time.Second} }) // to be looked at; the next one has twice as long
+	a.admit(shortDeadlines, func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 30 * time.Second} }) // long enough for the look; the deadline of the next runner is doubled
 	jobs := a.addJobs(struck, 1, time.Millisecond)
 	a.look("Unschedulable", 0, "pool/"+struck, "runner/"+a.runnerSays(v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, text))
 	a.runnerSays(v1alpha1.RunnerFailed, v1alpha1.CauseUnschedulable, text)
@@ -274,27 +275,27 @@ func TestAPodThatIsNeverScheduled(t *testing.T) {
 	a.gitHubIsContent(failed)
 }
 
-// ill is a fault that strikes every runner of a pool, and what is read of it.
+// ill is a fault that strikes every runner of a pool, with the expected messages.
 type ill struct {
 	kind nodeplay.FaultKind
-	// text of the runner that failed first.
+	// text is the reason of the first failed runner.
 	text string
-	// cause and complaint of the pool.
+	// cause and complaint are the ones of the pool.
 	cause     v1alpha1.RunnerCause
 	complaint string
-	// idle runners that are wanted; one job waits when there are none.
+	// idle is the number of idle runners that the pool keeps. If it is 0, the pool gets one job.
 	idle int
-	// change of the pool.
+	// change modifies the pool.
 	change []func(*v1alpha1.RunnerPool)
 }
 
-// withInit is a pod with a container that runs before the runner's.
+// withInit adds an init container.
 func withInit() []func(*v1alpha1.RunnerPool) {
 	return []func(*v1alpha1.RunnerPool){template(`"initContainers":[{"name":"tools","image":"tools:1"}]`)}
 }
 
-// neverStarts shows what comes of it: the pool is held back, one runner is tried now and then, and
-// when the fault is gone it takes up work again.
+// neverStarts checks that the pool is held back, that it tries one runner from time to time, and that it resumes
+// once the fault is gone.
 func neverStarts(t *testing.T, i ill) {
 	t.Helper()
 	a := newPodFixture(t)
@@ -371,9 +372,10 @@ func TestARunnerThatNeverConnects(t *testing.T) {
 	neverStarts(t, ill{kind: nodeplay.NeverConnects, cause: v1alpha1.CauseNeverConnected})
 }
 
-// nodes plays two nodes for the pods that name the fixture as their scheduler.
+// nodes simulates two nodes for the pods that name the fixture as their scheduler.
 //
-// What is said is checked before they stop, so after a call of nodes: a runner whose node stopped is one that GitHub doesn't see.
+// Cleanup functions that check messages must be registered after this call, so that they run before the nodes
+// stop. GitHub considers a runner on a stopped node to be offline.
 func (a *podFixture) nodes() *nodeplay.Node {
 	a.Helper()
 	n, err := nodeplay.New(w.Cluster.Config, nodeplay.Options{
@@ -390,13 +392,13 @@ func (a *podFixture) nodes() *nodeplay.Node {
 	return n
 }
 
-// scheduled lets the nodes of the fixture play a pool's pods.
+// scheduled assigns a pool's pods to the fixture's nodes.
 func (a *podFixture) scheduled() func(*v1alpha1.RunnerPool) {
 	return template(fmt.Sprintf(`"schedulerName":%q,"terminationGracePeriodSeconds":1`, a.namespace))
 }
 
-// loses waits for so many runners in a state and takes the node of one of them away for good: its pods are
-// deleted, and nobody is there to end them. It returns the names of the node and of the runners it had.
+// loses waits for the given number of runners in a state, and removes the node of one of them for good. Its pods
+// are marked as deleted, but no kubelet stops them. It returns the names of the node and of its runners.
 func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count int) (node string, lost []string) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
@@ -425,7 +427,8 @@ func (a *podFixture) loses(n *nodeplay.Node, state v1alpha1.RunnerState, count i
 func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a := newPodFixture(t)
 	n := a.nodes()
-	// That the node ends runners that were idle for less than ten seconds; and, where the machine is slow, that the pod of each runner stays.
+	// One Warning because the node ended runners that had been idle for less than ten seconds. On a slow machine,
+	// another one for each runner whose pod remains.
 	a.checkMessages(1 + 6)
 	a.admit(a.scheduled(), func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(6)) })
 	node, lost := a.loses(n, v1alpha1.RunnerIdle, 6)
@@ -444,7 +447,8 @@ func TestANodeThatIsLostWithIdleRunners(t *testing.T) {
 	a.gitHubIsContent(lost[0])
 }
 
-// The real kubectl drains a node without --force: runners without a job go elsewhere, and it waits for the one that has one.
+// The real kubectl drains a node without --force. Idle runners are evicted, and kubectl waits for the runner that
+// has a job.
 func TestANodeThatIsDrained(t *testing.T) {
 	a := newPodFixture(t)
 	a.nodes()
@@ -496,7 +500,7 @@ func TestANodeThatIsDrained(t *testing.T) {
 	a.gitHubIsContent("none")
 }
 
-// Kubernetes evicts no pod that two budgets select.
+// Kubernetes refuses to evict a pod that two PodDisruptionBudgets select.
 func TestAnotherBudgetOverRunnersWithAJob(t *testing.T) {
 	s := newFixture(t)
 	s.listening("linux")
@@ -511,7 +515,7 @@ func TestAnotherBudgetOverRunnersWithAJob(t *testing.T) {
 	s.othersGoOn()
 }
 
-// run waits until so many pods of the pool run and aren't being deleted, and are as they should be.
+// run waits until the given number of pods of the pool are running, are not being deleted, and pass a check.
 func (a *podFixture) run(count int, are func([]corev1.Pod) error) {
 	a.Helper()
 	eventually(a.T, func(ctx context.Context) error {
@@ -527,7 +531,7 @@ func (a *podFixture) run(count int, are func([]corev1.Pod) error) {
 	})
 }
 
-// GitHub alone says when a job has failed.
+// Only GitHub decides when a job has failed.
 func TestANodeThatIsLostWithAJob(t *testing.T) {
 	a := newPodFixture(t)
 	n := a.nodes()
@@ -546,7 +550,7 @@ func TestANodeThatIsLostWithAJob(t *testing.T) {
 	a.gitHubIsContent(failed[0])
 }
 
-// No other runner gets the job of one that died with it, so none is made for it.
+// The job died with its runner. GitHub assigns it to no other runner, so the pool creates none for it.
 func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 	a := newPodFixture(t)
 	heal, release := a.inject(nodeplay.KilledInJob, 1), a.keepPods()
@@ -572,7 +576,7 @@ func TestARunnerThatIsKilledInItsJob(t *testing.T) {
 	a.gitHubIsContent(failed)
 }
 
-// The runner's image ends well although its program was killed: the job is lost all the same.
+// The runner's container exits successfully although its process was killed. The job is lost anyway.
 func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
 	a := newPodFixture(t)
 	a.checkMessages(0)
@@ -590,7 +594,7 @@ func TestARunnerWhoseProgramIsKilledInItsJob(t *testing.T) {
 	a.gitHubIsContent(failed)
 }
 
-// A mesh puts a container into each pod that never ends by itself.
+// A service mesh injects a sidecar that never exits on its own.
 func TestASidecarThatOutlivesItsRunner(t *testing.T) {
 	a := newPodFixture(t)
 	defer a.inject(nodeplay.SidecarStays, 0)()
@@ -602,7 +606,8 @@ func TestASidecarThatOutlivesItsRunner(t *testing.T) {
 	a.gitHubIsContent("none")
 }
 
-// A job is over when GitHub says so: its runner's place is free, although its container goes on.
+// A job is over when GitHub reports it. The runner then no longer counts towards max, although its container is
+// still running.
 func TestARunnerThatHangsAfterItsJobIsCancelled(t *testing.T) {
 	a := newPodFixture(t)
 	heal, release := a.inject(nodeplay.HangsAfterJob, 1), a.keepPods()

@@ -22,16 +22,16 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// court is a fixture with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
-// each has such a policy itself.
+// court is a fixture with a running pool and a second namespace. A cluster-wide guard rail binds both namespaces,
+// and each has a policy of its own.
 type court struct {
 	*fixture
 	pool   *v1alpha1.RunnerPool
-	beside string // the namespace
+	beside string // the second namespace
 	guard  *v1alpha1.ClusterRunnerPolicy
 }
 
-// guardModules cost what a pool's labels ask for, and deny an image.
+// guardModules contains a rule whose cost depends on a label of the pool, and a rule that denies an image.
 var guardModules = map[string]string{
 	"limits.rego": `package corral.scaling
 
@@ -60,7 +60,7 @@ func newCourt(t *testing.T) *court {
 	return makeCourt(t)
 }
 
-// makeCourt makes one for a test that runs before those that run beside each other.
+// makeCourt creates a court for a test that runs before the parallel ones.
 func makeCourt(t *testing.T) *court {
 	t.Helper()
 	c := &court{fixture: makeFixture(t, w.GitHub)}
@@ -86,7 +86,7 @@ func makeCourt(t *testing.T) *court {
 	return c
 }
 
-// limitModule is a limit that holds if a body does.
+// limitModule returns a module with a limit, which applies if the body is true.
 func limitModule(most int, body string) string {
 	if body != "" {
 		body = " if {\n\t" + body + "\n}"
@@ -94,7 +94,7 @@ func limitModule(most int, body string) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"for now\"}%s\n", most, body)
 }
 
-// push makes a policy that binds the pool, and only it.
+// push creates a policy that binds only the fixture's pool.
 func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
 	c.Helper()
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
@@ -128,8 +128,8 @@ func (c *court) goesOn() {
 	c.besideGoesOn()
 }
 
-// besideGoesOn shows that jobs beside are done, that nobody beside is blamed, that the guard rail still denies there what is
-// new, and that the controller is well.
+// besideGoesOn checks that jobs in the second namespace run, that no policy there is blamed, that the guard rail
+// still denies new pools there, and that the controller's memory is normal.
 func (c *court) besideGoesOn() {
 	c.Helper()
 	harness.AllDone(c.T, w.GitHub, harness.AddJobs(c.T, w.GitHub, c.beside, "linux", 2, time.Millisecond))
@@ -150,12 +150,12 @@ func (c *court) besideGoesOn() {
 	c.processIsWell()
 }
 
-// longText is a text of a million bytes.
+// longText is a rule body that builds a string of a million bytes.
 const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
 
 func TestARuleThatTakesAllMemory(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", policy.TimedOut, policy.Quarantined)
@@ -166,20 +166,21 @@ func TestARuleThatTakesAllMemory(t *testing.T) {
 
 func TestARuleThatNeverEnds(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
 	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", policy.TimedOut, policy.Quarantined)
 	c.goesOn()
-	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // it is another one now
+	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // the changed policy is evaluated at once
 	c.ready(c.pool)
 }
 
-// Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers. Each takes
-// two seconds of CPU time, and the longer the test the more are tried: it runs alone.
+// Nested comprehensions keep OPA's compiler busy. Each policy is compiled separately, and there are more policies
+// than workers. Each takes two seconds of CPU time, and a longer test compiles more of them. The test therefore
+// does not run in parallel with others.
 func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	c := makeCourt(t)
-	c.checkMessages(120) // one of each that can't be loaded
+	c.checkMessages(120) // one for each policy that cannot be loaded
 	var pushed []*v1alpha1.RunnerPolicy
 	for i := range 120 {
 		pushed = append(pushed, c.push(fmt.Sprintf("deep-%02d", i), fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))))
@@ -213,14 +214,14 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	if len(tried) > len(pushed)/2 {
 		t.Errorf("%d of %d were tried before the one beside", len(tried), len(pushed))
 	}
-	c.besideGoesOn() // the others of the same namespace wait for its turns
+	c.besideGoesOn() // other policies of the same namespace wait for its quota
 	for _, p := range pushed {
 		must(t, w.Client.Delete(t.Context(), p))
 	}
 	c.ready(c.pool)
 }
 
-// tried are the policies of the namespace that can't be loaded.
+// tried returns the policies of the namespace that could not be loaded.
 func (c *court) tried(ctx context.Context) ([]v1alpha1.RunnerPolicy, error) {
 	list := &v1alpha1.RunnerPolicyList{}
 	err := w.Client.List(ctx, list, client.InNamespace(c.namespace))
@@ -229,7 +230,7 @@ func (c *court) tried(ctx context.Context) ([]v1alpha1.RunnerPolicy, error) {
 	}), err
 }
 
-// Each line stands for nine times what the one before does.
+// Each line expands to nine copies of the previous one.
 func TestAnAliasBombInPolicyData(t *testing.T) {
 	c := newCourt(t)
 	var bomb strings.Builder
@@ -275,7 +276,8 @@ func TestATemplateOf8000Containers(t *testing.T) {
 	}
 }
 
-// More findings than are told of are findings still: what was accepted before is denied, and its idle runner ends.
+// Findings beyond the reported maximum still count: a pool that was accepted before is denied, and its idle runner
+// is removed.
 func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	c := newCourt(t)
 	accepted := c.fixture.pool("many", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
@@ -305,12 +307,12 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	c.ready(accepted)
 }
 
-// What a pool's labels make a guard rail cost falls on the pools of that namespace alone.
+// If labels of a pool make a guard rail expensive, only pools of that namespace are affected.
 func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	c.patch(c.pool, `{"metadata":{"labels":{"rounds":"60000"}}}`)
-	// A pool is looked at again each minute, or when it is asked for.
+	// A pool is reconciled once a minute, or on request.
 	quarantined := func() bool {
 		must(t, w.Client.Get(t.Context(), key(c.namespace, "bound"), c.pool))
 		return slices.ContainsFunc(c.pool.Status.Causes, func(cause v1alpha1.Cause) bool { return cause.Parameter("kind") == string(policy.Quarantined) })

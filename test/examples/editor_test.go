@@ -22,10 +22,12 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// asked are the fields at which an editor asks for documentation and completion, from the top of a pool down to its container.
+// asked matches the fields for which an editor requests documentation and completion. They range from the top of a
+// pool down to its container.
 var asked = regexp.MustCompile(`(?m)\b(connectionRef|scale|max|schedules|template|containers|image|resources|secretRef|url):`)
 
-// An editor with cue lsp explains and completes the fields of each example, in the form that they are written in.
+// An editor that uses cue lsp shows documentation and completions for the fields of each example, as the example
+// writes them.
 func TestEditorsExplainAndCompleteTheExamples(t *testing.T) {
 	folder := newModule(t)
 	server := startLSP(t, buildCUE(t), folder)
@@ -36,7 +38,7 @@ func TestEditorsExplainAndCompleteTheExamples(t *testing.T) {
 	for _, file := range examples {
 		name := filepath.Base(filepath.Dir(file))
 		if name == "sizes" {
-			continue // its pools come from a table, whose columns are its own
+			continue // its pools come from a table whose columns are defined by the example itself
 		}
 		text, err := os.ReadFile(file)
 		must(t, err)
@@ -191,7 +193,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// lsp is a language server that is spoken to as an editor does: https://microsoft.github.io/language-server-protocol.
+// lsp is a client of a language server: https://microsoft.github.io/language-server-protocol.
 type lsp struct {
 	*testing.T
 	in      io.Writer
@@ -200,7 +202,7 @@ type lsp struct {
 	version int // of the last change
 }
 
-// message is one of JSON-RPC 2.0.
+// message is a JSON-RPC 2.0 message.
 type message struct {
 	Version string          `json:"jsonrpc"`
 	ID      *int            `json:"id,omitempty"`

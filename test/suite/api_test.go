@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// kubectl runs kubectl as the administrator.
+// kubectl runs kubectl with cluster-admin rights.
 func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	assets, err := localcluster.Assets(t.Context(), io.Discard)
@@ -277,7 +277,7 @@ func TestAConnectionsURLNeverChanges(t *testing.T) {
 	must(t, shared.Client.Delete(t.Context(), c))
 }
 
-// age is the one column that depends on when one looks.
+// age matches the columns that depend on the current time.
 var age = regexp.MustCompile(`\b\d+[smhd]\S*|<invalid>|<unknown>`)
 
 func TestKubectlGetReadsWell(t *testing.T) {

@@ -30,8 +30,8 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what
-// docs/policies/explain.md asks for.
+// asker is a ServiceAccount that may read Corral's objects, the pods and one ConfigMap of a namespace.
+// docs/policies/explain.md requires these rights.
 const asker = `
 apiVersion: v1
 kind: ServiceAccount
@@ -53,7 +53,7 @@ subjects:
 - {kind: ServiceAccount, name: asker, namespace: NAMESPACE}
 `
 
-// question is the corral command in the hands of somebody with few rights.
+// question runs the corral command with few rights.
 type question struct {
 	t          *testing.T
 	kubeconfig string
@@ -69,7 +69,7 @@ func newQuestion(t *testing.T, namespace string) question {
 	return q
 }
 
-// ask runs `corral explain` and returns what it says, its complaint, and its exit code.
+// ask runs `corral explain` and returns its output, its errors, and its exit code.
 func (q question) ask(args ...string) (answer, complaint string, code int) {
 	q.t.Helper()
 	c := exec.CommandContext(q.t.Context(), shared.Binary, append([]string{"explain", "--kubeconfig", q.kubeconfig}, args...)...)
@@ -82,7 +82,7 @@ func (q question) ask(args ...string) (answer, complaint string, code int) {
 	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
 }
 
-// says checks that an answer has some words.
+// says checks that an answer contains texts.
 func (q question) says(args []string, texts ...string) {
 	q.t.Helper()
 	answer, complaint, code := q.ask(args...)
@@ -96,7 +96,7 @@ func (q question) says(args []string, texts ...string) {
 	}
 }
 
-// Somebody whose job waits is told for which pool and by which rule, with rights in one namespace only.
+// A user whose job waits can find out for which pool and because of which rule, with rights in only one namespace.
 func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	namespace := "explain"
 	w := newStory(t, namespace)
@@ -137,7 +137,7 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// GitHub refuses runners whose version is old: a pool says so two weeks ahead, and for how long they are good.
+// GitHub rejects old runner versions. A pool reports this two weeks in advance, with the remaining time.
 func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	t.Parallel()
 	const namespace = "version"
@@ -162,7 +162,7 @@ func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// measures fails unless a line stands in a controller's metrics.
+// measures fails the test unless the controller's metrics contain a line.
 func measures(t *testing.T, c *world.Controller, line string) {
 	t.Helper()
 	answer, err := http.Get(c.MetricsURL)
@@ -183,7 +183,7 @@ func (w *story) longJob(t *testing.T, namespace string, run int64) (id string) {
 	return id
 }
 
-// busyRunner waits for a runner whose status has its job.
+// busyRunner waits for a runner whose status contains its job.
 func busyRunner(t *testing.T, namespace string) (name string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -202,7 +202,8 @@ func busyRunner(t *testing.T, namespace string) (name string) {
 	return name
 }
 
-// historyIsKept checks that what was decided is in the pool's ConfigMap, and is answered from there.
+// historyIsKept checks that decisions are recorded in the pool's ConfigMap, and that corral explain reads them
+// from there.
 func historyIsKept(t *testing.T, q question, namespace string) {
 	t.Helper()
 	pool, config := &v1alpha1.RunnerPool{}, &corev1.ConfigMap{}

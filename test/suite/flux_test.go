@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// fluxed is a PoolSource on a GitRepository of Flux, whose source-controller is played.
+// fluxed is a PoolSource that reads a Flux GitRepository. The test simulates source-controller.
 type fluxed struct {
 	*gitops
 	artifacts *harness.Artifacts
@@ -47,7 +47,7 @@ func (w *story) newFluxed(t *testing.T, namespace string) *fluxed {
 	return f
 }
 
-// source makes a PoolSource that looks by itself once an hour only.
+// source creates a PoolSource that reconciles on its own only once an hour.
 func (f *fluxed) source(name, kind string, dependsOn ...string) {
 	f.T.Helper()
 	source := &v1alpha1.PoolSource{
@@ -62,7 +62,7 @@ func (f *fluxed) source(name, kind string, dependsOn ...string) {
 	must(f.T, f.w.Client.Create(f.T.Context(), source))
 }
 
-// push has source-controller make an artifact of what is in the repository.
+// push commits to the repository, and publishes the result as an artifact, as source-controller would.
 func (f *fluxed) push(message string) string {
 	f.T.Helper()
 	commit := f.Push(message)
@@ -182,7 +182,8 @@ func TestPoolsFromFlux(t *testing.T) {
 	f.idleAgain()
 }
 
-// dependents makes a source of each other kind, one depending on the next, and has the artifact of the first come last.
+// dependents creates a source of each other kind. Each depends on the next one. The artifact of the first one
+// appears last.
 func (f *fluxed) dependents() {
 	f.T.Helper()
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: f.namespace, Name: name} }

@@ -20,7 +20,8 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// What goes wrong with a policy that had decided, and what the pool's condition says then.
+// policyFaults lists failures of a policy that has decided before, and the expected message of the pool's
+// condition.
 var policyFaults = []struct{ name, module, says string }{
 	{
 		name:   "loops",
@@ -54,13 +55,13 @@ var policyFaults = []struct{ name, module, says string }{
 	},
 }
 
-// hungryModule fills the memory as fast as Rego can; n makes it one of many.
+// hungryModule uses as much memory as Rego can. n makes each module different.
 func hungryModule(n int) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(list)} if list := [[i, %d, \"x\"] | some i in numbers.range(1, 50000000)]\n", n)
 }
 
-// While a policy can't be asked, its last decision stays in force: nothing grows beyond it, no job is lost,
-// conditions say so, and it recovers without a restart.
+// While a policy cannot be evaluated, its last decision stays in force. The pool does not grow beyond it, no job
+// is lost, and the conditions report the failure. The pool recovers without a restart.
 func TestPoliciesThatFail(t *testing.T) {
 	namespace := "policies-fail"
 	w := newStory(t, namespace)
@@ -81,12 +82,12 @@ func TestPoliciesThatFail(t *testing.T) {
 	harness.AllDone(t, w.GitHub, jobs)
 	w.vanishes(t, namespace)
 
-	// The same after a restart in that state; a pool that is new then is never served.
+	// The same holds after a restart. A pool that is created in this state is not served.
 	setModule(t, policy, policyFaults[5].module)
 	w.waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
 	must(t, c.Stop())
 	w.controller(t)
-	ends(t, namespace) // while this one is there
+	ends(t, namespace) // while this controller is running
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "late", "acme")))
 	waitReason(t, key(namespace, "late"), v1alpha1.PolicyPendingReason)
 	w.waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
@@ -102,7 +103,7 @@ func TestPoliciesThatFail(t *testing.T) {
 	waitDecided(t, key(namespace, "late"))
 }
 
-// vanishes takes the ConfigMap away that a policy's modules are in.
+// vanishes deletes the ConfigMap that contains a policy's modules.
 func (w *story) vanishes(t *testing.T, namespace string) {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rules", Labels: map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}}}
@@ -165,7 +166,7 @@ func waitReason(t *testing.T, key client.ObjectKey, reason string) {
 	})
 }
 
-// Many pools, each with a policy of its own that fills the memory.
+// Many pools, each with its own policy that exhausts the memory.
 func TestManyHungryPolicies(t *testing.T) {
 	namespace := "policies-hungry"
 	w := newStory(t, namespace)
@@ -174,7 +175,7 @@ func TestManyHungryPolicies(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	before, err := c.Memory()
 	must(t, err)
-	const pools = 6 // each has a child of its own, which ends at its memory
+	const pools = 6 // the policy of each runs in a child process of its own, which exits at its memory limit
 	for i := range pools {
 		name := fmt.Sprintf("p%d", i)
 		p := limitPolicy(namespace, name, 0)
@@ -219,8 +220,9 @@ func TestManyHungryPolicies(t *testing.T) {
 	}
 }
 
-// Rules that take all memory, all CPU and a document that does, pushed beside one that had decided: before and after a
-// kill, the pool goes on with what was decided last, who is beside goes on as ever, and the leader stays as small as it was.
+// Policies that exhaust the memory or the CPU, directly or with data, are added next to a working policy. Before and
+// after the controller is killed, the pool keeps its last decision, the other namespace is not affected, and the
+// leader's memory does not grow.
 func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	namespace, beside := "policies-hostile", "policies-beside"
 	w := newStory(t, namespace, beside)
@@ -272,7 +274,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	}
 	c.Kill()
 	c = w.start(t)
-	ends(t, namespace) // while this one is there
+	ends(t, namespace) // while this controller is running
 	ends(t, beside)
 	goOn()
 	again, err := c.Memory()

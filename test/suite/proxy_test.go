@@ -26,11 +26,12 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// proxied is a host that only the proxy finds.
+// proxied is a host that only the proxy can resolve.
 const proxied = "ghes.example.com"
 
-// An Enterprise Server has a certificate of a CA that nobody knows, and is reached by a proxy alone, which asks for a password: by
-// the controller, for webhooks, too, and by runners. Who has neither is told which of them is missing.
+// An Enterprise Server has a certificate from a private CA, and is reachable only through a proxy with
+// authentication. The controller, the management of webhooks, and runners all use both. If one of the settings is
+// missing, the error names it.
 func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	const namespace = "proxied"
 	t.Parallel()
@@ -51,7 +52,7 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 		must(t, w.Client.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}}, patch))
 	}
 	secret("address", proxy)
-	d.connection(`{"allowedNamespaces":["none"]}`) // has it read again
+	d.connection(`{"allowedNamespaces":["none"]}`) // triggers a reconciliation
 	d.says("Proxy Authentication Required")
 	secret("password", "p@ss:word")
 	d.connection(`{"ca":{"configMapRef":{"name":"ca"}}}`)
@@ -94,7 +95,7 @@ func (d *demandWorld) says(text string) {
 	})
 }
 
-// newProxy runs a proxy that asks for a password, and counts the connections that it made to the server.
+// newProxy runs a proxy that requires a password. It counts the connections that the proxy made to the server.
 func newProxy(t *testing.T, server string) (url string, passed *atomic.Int64) {
 	t.Helper()
 	passed = &atomic.Int64{}
@@ -120,7 +121,7 @@ func newProxy(t *testing.T, server string) (url string, passed *atomic.Int64) {
 	return s.URL, passed
 }
 
-// discard is a log that nobody reads.
+// discard is a logger that drops all messages.
 type discard struct{}
 
 func (discard) Printf(string, ...any) {}

@@ -31,8 +31,8 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// A GitHub Enterprise Server offers jobs, which have to be acquired; the App's
-// credentials come from a mounted folder and are rotated there.
+// A GitHub Enterprise Server offers jobs that runners have to acquire. The App's credentials come from a mounted
+// folder and are rotated there.
 func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	w := newStory(t, "ghes")
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	}
 }
 
-// Controllers write only the status of what a user wrote.
+// Controllers write only the status of objects that users write.
 func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 	w := newStory(t, "mine")
 	ctx := t.Context()
@@ -118,7 +118,7 @@ func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 	w.cleanUp(t, "mine")
 }
 
-// declared returns an object without what the API server keeps and without its status.
+// declared returns an object without its status and the fields that the API server maintains.
 func declared(t *testing.T, obj client.Object) []byte {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -134,7 +134,7 @@ func declared(t *testing.T, obj client.Object) []byte {
 	return text
 }
 
-// Profiles are those of a running process, on a port of localhost that was asked for.
+// Profiles of a running process are served on the requested port of localhost.
 func TestProfilesAreServedToLocalhost(t *testing.T) {
 	w := newStory(t, "profiles")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -44,7 +44,7 @@ func (w *story) newTenant(t *testing.T, namespace string, change ...func(*v1alph
 	return &tenant{w.newRepositoryOf(t, namespace, "pools", change...)}
 }
 
-// newRepositoryOf makes a source on a repository of its own.
+// newRepositoryOf creates a source with a repository of its own.
 func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
 	t.Helper()
 	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
@@ -61,7 +61,8 @@ func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...
 	return g
 }
 
-// pools declares a pool base, so that there is always one, what is added to it, and what else is declared.
+// pools returns CUE that declares the pool base with additional fields, and further definitions. base ensures that
+// there is always a pool.
 func (w *story) pools(base, more string) string {
 	return fmt.Sprintf(`package pools
 
@@ -78,7 +79,7 @@ pools: base: spec: {
 `, w.estate, base, more)
 }
 
-// anotherPool declares one more, on a connection.
+// anotherPool returns CUE that declares a pool on a connection.
 func anotherPool(name, connection, more string) string {
 	return fmt.Sprintf(`pools: %q: {
 	spec: {
@@ -90,7 +91,7 @@ func anotherPool(name, connection, more string) string {
 `, name, connection, more)
 }
 
-// push pushes definitions and has them looked at.
+// push pushes definitions, and triggers a reconciliation.
 func (p *tenant) push(base, more string) string {
 	p.T.Helper()
 	p.Write("pools.cue", p.w.pools(base, more))
@@ -149,7 +150,7 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 	return message
 }
 
-// absent fails if an object is there.
+// absent fails the test if an object exists.
 func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
 	t.Helper()
 	if err := shared.Client.Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
@@ -157,7 +158,7 @@ func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
 	}
 }
 
-// allow sets whom the platform's connection allows.
+// allow sets the namespaces that the platform's connection allows.
 func (w *story) allow(t *testing.T, namespaces ...string) {
 	t.Helper()
 	list := `"` + strings.Join(namespaces, `","`) + `"`
@@ -168,10 +169,10 @@ func (w *story) allow(t *testing.T, namespaces ...string) {
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"allowedNamespaces":[`+list+`]}}`))))
 }
 
-// toApply is all that a source's account needs.
+// toApply lists the verbs that a source's account needs.
 const toApply = "create, patch, delete"
 
-// grant lets a service account do so with our kinds in its namespace.
+// grant lets a service account use verbs on a resource of Corral in its namespace.
 func grant(t *testing.T, namespace, account, verbs, resource string) {
 	t.Helper()
 	must(t, shared.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
@@ -196,8 +197,8 @@ subjects:
 `, namespace, account, verbs, resource)))
 }
 
-// platform is the platform team's part: a connection in a namespace of its own, a mounted credential, and a server of the attacker's that
-// counts who comes.
+// platform contains the platform team's objects: a connection in its own namespace and a mounted credential. It
+// also has an attacker's server that counts requests.
 type platform struct {
 	*story
 	mounts string
@@ -222,7 +223,7 @@ func (w *story) newPlatform(t *testing.T, estate string) *platform {
 	return p
 }
 
-// Each is a sentence of what a tenant can't do who may push to a repository.
+// Each subtest states something that a tenant with push access to a repository cannot do.
 func TestATenantWithPushRights(t *testing.T) {
 	w := newStory(t, "tenants", "tenants-a", "tenants-key", "tenants-server", "tenants-none", "tenants-hang")
 	p := w.newPlatform(t, "tenants")
@@ -294,7 +295,7 @@ func pushWiderPolicy(t *testing.T, p *platform, a *tenant) {
 	a.applied(a.push("", ""))
 }
 
-// The digests of two templates begin alike: such a pair is found in three seconds.
+// The digests of the two templates start with the same digits. Such a pair can be found in three seconds.
 func pushTwinTemplate(t *testing.T, p *platform, a *tenant) {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "images-" + a.namespace}}
 	guard.Spec.Namespaces = []string{a.namespace}
@@ -343,12 +344,12 @@ func pushPodWithKey(t *testing.T, p *platform, _ *tenant) {
 	}
 }
 
-// declareConnection is a connection in CUE.
+// declareConnection returns CUE that declares a connection.
 func declareConnection(name, url, credentials string) string {
 	return fmt.Sprintf("connections: schema.#Connections\nconnections: %q: spec: {url: %q, %s}\n", name, url, credentials)
 }
 
-// The attacker's connection is there before that of the credentials, and turns to them later.
+// The attacker's connection exists before the connection that owns the credentials, and refers to them later.
 func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 	own := p.newTenant(t, "tenants-server")
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "mine"`)))
@@ -386,9 +387,9 @@ func pushForeignConnection(t *testing.T, p *platform, _ *tenant) {
 	absent(t, &v1alpha1.RunnerScaleSet{}, key(own.namespace, "base"))
 }
 
-// A server that answers nobody is named by as many sources as there are workers. Others are served meanwhile.
+// More sources than workers name a server that never answers. Other sources are still processed.
 func pushWhileOthersHang(t *testing.T, p *platform, a *tenant) {
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	must(t, err)
 	defer deaf.Close()
 	const namespace = "tenants-hang"
@@ -408,7 +409,7 @@ func pushWhileOthersHang(t *testing.T, p *platform, a *tenant) {
 	a.applied(a.push("", ""))
 }
 
-// waitListening waits until a pool of the tenant listens by the platform's connection.
+// waitListening waits until a pool of the tenant is ready, through the platform's connection.
 func (p *tenant) waitListening(name string) {
 	p.T.Helper()
 	waitPool(p.T, key(p.namespace, name), func(p *v1alpha1.RunnerPool) error {
@@ -419,7 +420,7 @@ func (p *tenant) waitListening(name string) {
 	})
 }
 
-// Consent is given, serves, is withdrawn while a job runs, and comes back.
+// The owner of the connection allows a namespace, disallows it while a job runs, and allows it again.
 func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	const namespace = "tenants-served"
 	w := newStory(t, "tenants-serve", namespace)
@@ -470,7 +471,7 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	harness.AllDone(t, w.GitHub, waiting)
 }
 
-// What a source applies and prunes is done with the rights of its service account.
+// A source applies and prunes objects with the permissions of its service account.
 func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	const namespace = "tenants-rights"
 	w := newStory(t, "tenants-give", namespace)
@@ -500,7 +501,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	grant(t, namespace, "reader", toApply, "runnerpools")
 	own.request()
 	own.applied(commit)
-	own.applied(own.push("", "")) // and one is pruned
+	own.applied(own.push("", "")) // and a pool is pruned
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
 }
 
@@ -510,7 +511,8 @@ func (p *tenant) patchSource(merge string) {
 	must(p.T, p.w.Client.Patch(p.T.Context(), s, client.RawPatch("application/merge-patch+json", []byte(merge))))
 }
 
-// Each is something that somebody tries who may change all of Corral's objects in a namespace, and whom the connection allows.
+// Each subtest is an attempt by a user who may change all of Corral's objects in a namespace that the connection
+// allows.
 func TestATenantWithEditRights(t *testing.T) {
 	const namespace = "tenants-edit"
 	w := newStory(t, "tenants-lend", namespace, "tenants-victim")
@@ -627,7 +629,7 @@ func TestATenantWithEditRights(t *testing.T) {
 	}
 }
 
-// idleRunner waits for a namespace's one runner to be idle.
+// idleRunner waits until the only runner of a namespace is idle.
 func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 	t.Helper()
 	runners := &v1alpha1.RunnerList{}
@@ -643,14 +645,14 @@ func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 	return &runners.Items[0]
 }
 
-// registered says whether GitHub knows a runner under its id.
+// registered reports whether GitHub knows a runner by its ID.
 func (w *story) registered(r *v1alpha1.Runner) bool {
 	return slices.ContainsFunc(w.GitHub.Report().Runners, func(known githubsim.RunnerReport) bool {
 		return int64(known.ID) == r.Status.RunnerID && known.Name == r.Name
 	})
 }
 
-// A controller of some namespaces leaves the others alone, and none of theirs can be used.
+// A controller that is limited to some namespaces ignores all others, and does not use objects in them.
 func TestAControllerOfSomeNamespaces(t *testing.T) {
 	w := newStory(t, "tenants-watched")
 	w.newPlatform(t, "tenants-elsewhere")
