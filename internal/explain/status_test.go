@@ -476,7 +476,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("the problem began with %q", began)
 	}
 	if len(over) != 1 || !strings.HasPrefix(over[0], "RESOLVED GitHub refuses the credentials") {
-		t.Errorf("it was over with %q", over)
+		t.Errorf("the problem ended with %q", over)
 	}
 }
 
@@ -495,7 +495,7 @@ func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
 	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT CHECKED RunnerPools") {
-		t.Errorf("all was lost with %q", lines)
+		t.Errorf("losing the cluster was reported as %q", lines)
 	}
 	lost.Keep(&trouble)
 	still := Look(pages["blind"]())
@@ -505,10 +505,10 @@ func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	still.Keep(&lost)
 	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
 	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "CHECKED AGAIN RunnerPools") {
-		t.Errorf("all was back with %q", lines)
+		t.Errorf("the return of the problem was reported as %q", lines)
 	}
 	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "RESOLVED GitHub refuses the credentials") {
-		t.Errorf("all was well with %q", lines)
+		t.Errorf("the recovery was reported as %q", lines)
 	}
 }
 

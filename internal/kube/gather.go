@@ -22,7 +22,7 @@ type Gathered struct {
 	rate      *rate.Limiter
 	now       func() time.Time
 
-	mu     sync.Mutex
+	mu    sync.Mutex
 	since map[types.UID]time.Time // when the first change came that isn't written
 	// parts are the writes of each namespace in a window, which ends at a second. It has more than one second if more namespaces write than there may
 	// be writes in a second, so that each namespace's part is one write or more.

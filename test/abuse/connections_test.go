@@ -80,7 +80,7 @@ func TestARotationToAWrongToken(t *testing.T) {
 		Causes: badToken + "\nFormerCredentials", Details: []string{"401"},
 	}, `"acme"`, `"SECRET"`)
 	s.look(v1alpha1.CredentialsRefusedReason, 1, "pool/linux")
-	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
+	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the previous token
 	s.othersGoOn()
 }
 
@@ -124,8 +124,8 @@ func TestARunnerGroupThatDoesNotExist(t *testing.T) {
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 }
 
-// refusesTemplate shows that a template is refused with a reason, in a new pool and as a change to a
-// running one, which goes on with the template before.
+// refusesTemplate shows that a template is rejected with a reason, both in a new pool and as a change to a running
+// one. The running pool keeps the previous template.
 func (s *fixture) refusesTemplate(template, code, field string, values ...string) {
 	s.Helper()
 	fresh := s.pool("fresh", func(p *v1alpha1.RunnerPool) { p.Spec.Template = runtime.RawExtension{Raw: []byte(template)} })

@@ -304,7 +304,7 @@ func TestAFolderWithoutPools(t *testing.T) {
 	}
 	absent := s.source("absent", r.URL(), func(source *v1alpha1.PoolSource) { source.Spec.Path = "pool" })
 	finds(absent, "FolderMissing", `"pool"`)
-	// A source that already holds pools does not give them up because its path is wrong now.
+	// A PoolSource that already applied pools keeps them if its path becomes invalid.
 	source := s.source("pools", r.URL())
 	s.ready(source)
 	s.patch(source, `{"spec":{"path":"docs"}}`)

@@ -58,7 +58,8 @@ func (s *fixture) hasRevision(pool *v1alpha1.RunnerPool, revision string) {
 	})
 }
 
-// replace puts another template in the place of a revision, as `kubectl replace --force` does, before the controller stores the former again.
+// replace replaces the template in a revision, as `kubectl replace --force` does, before the controller restores
+// the original.
 func (s *fixture) replace(revision string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {

@@ -277,7 +277,7 @@ func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
 	events := strings.Repeat(`{\"messageType\":\"JobStarted\",\"runnerName\":\"r\"},`, 127_000)
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: `{"messageId":1,"messageType":"RunnerScaleSetJobMessages","body":"[` + events + `{}]"}`})
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Status: http.StatusOK, Body: `{"runners":[` + strings.Repeat(`{"id":1,"name":"r","status":"online","busy":false},`, 877_777) + `{}]}`})
-	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // whose runners are listed
+	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // lists the runners on GitHub
 	s.says(pool, unavailable(sessionUnserved, "2097152 bytes"))
 	s.troubled()
 	s.processIsWell()
@@ -299,7 +299,7 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	s.runnerTells("linux", "GitHubRateLimited", `"RUNNER"`, "429")
 	s.troubled()
 	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
-	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements go on
+	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements continue
 	s.doneOnce(long)
 	s.dismiss(s.listening("other")) // scale sets and sessions still work
 	s.othersGoOn()
@@ -487,7 +487,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
 		Causes: "CredentialsRefused\nListening\nOfScaleSet", Details: []string{"401", "Bad credentials"},
 	})
-	waiting := s.addJobs("linux", 2, time.Millisecond) // of which the pool doesn't learn
+	waiting := s.addJobs("linux", 2, time.Millisecond) // the pool does not learn of these jobs
 	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Causes: badToken, Details: []string{"401"}}, `"acme"`, `"SECRET"`)
 	harness.CutShort(s.T, s.github, long...)
 	s.doneOnce(long)

@@ -120,7 +120,7 @@ func (c *court) blames(pool *v1alpha1.RunnerPool, ref string, kinds ...policy.Fa
 	})
 }
 
-// goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
+// goesOn checks that the fixture's pools run their jobs, and everything that besideGoesOn checks.
 func (c *court) goesOn() {
 	c.Helper()
 	c.allDone(c.addJobs("bound", 2, time.Millisecond))

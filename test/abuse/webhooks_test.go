@@ -171,7 +171,7 @@ func TestAReplayedWebhook(t *testing.T) {
 	s := newHookFixture(t)
 	s.watch(0)
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "before")
-	// The same news, as if it had been kept for long.
+	// The same event with a different body, as GitHub might send it much later.
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)+" "), http.StatusAccepted, "taken")
 	s.goesOn()
 }
@@ -260,7 +260,7 @@ func TestAWebhookWithAnotherSecret(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	// refuses looks at the connection before it is time to.
+	// refuses reconciles the connection at once, and waits for the wanted message.
 	refuses := func(at, secret string) {
 		s.patch(s.connection(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, meta.ReconcileRequestAnnotation, at))
 		eventually(t, func(ctx context.Context) error {

@@ -281,7 +281,7 @@ func (s *lsp) completion(uri string, line, column int) (words []string) {
 	return words
 }
 
-// call asks, and answers what the server asks meanwhile with nothing.
+// call sends a request and waits for the result. It answers requests from the server with an empty result.
 func (s *lsp) call(method string, params, result any) {
 	s.Helper()
 	s.calls++

@@ -127,7 +127,7 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	r.part(r.t.Context(), title, check, func(ctx context.Context) (string, error) {
 		for _, command := range commands {
 			if answer, _ := r.corral(ctx, append(command, "-o", "json")...); !strings.Contains(answer, inJSON(r.Cause)) {
-				return "", fmt.Errorf("%q isn't in the answer of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
+				return "", fmt.Errorf("%q is missing in the output of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
 			}
 		}
 		wrong, err := r.wrong(ctx)
@@ -208,7 +208,7 @@ func inJSON(text string) string {
 	return string(encoded[1 : len(encoded)-1])
 }
 
-// status is the command that says what is wrong.
+// status returns the arguments of the corral status command.
 func (r *Recorder) status(more ...string) []string {
 	return append([]string{"status", "--lease-namespace", r.LeaseNamespace}, more...)
 }

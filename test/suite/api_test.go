@@ -163,7 +163,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 			object := &unstructured.Unstructured{}
 			manifest := strings.Replace(tc.manifest, "template: {}", "template: {spec: {containers: [{name: runner}]}}", 1)
 			must(t, yaml.Unmarshal([]byte(manifest), object))
-			// As kubectl create does.
+			// kubectl create uses the same options.
 			err := shared.Client.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it says %v, not %q", err, tc.want)
