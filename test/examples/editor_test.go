@@ -164,11 +164,12 @@ func buildCUE(t *testing.T) string {
 	return cue
 }
 
-// newModule returns the folder of a CUE module that has a copy of Corral's schema.
+// newModule returns the folder of a CUE module with a copy of Corral's schema. It has the name of the examples' module, because examples may
+// import their own packages.
 func newModule(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	write(t, filepath.Join(folder, "cue.mod/module.cue"), []byte("module: \"acme.test/pools@v0\"\nlanguage: version: \"v0.16.0\"\n"))
+	write(t, filepath.Join(folder, "cue.mod/module.cue"), []byte("module: \"corral.dev/examples@v0\"\nlanguage: version: \"v0.16.0\"\n"))
 	must(t, fs.WalkDir(schema.FS, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasPrefix(name, "cue.mod") {
 			return err
