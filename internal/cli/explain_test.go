@@ -94,7 +94,7 @@ func TestExplain(t *testing.T) {
 	}{
 		"a pool": {
 			args:  []string{"pool/linux"},
-			want:  []string{"limits.rego:3", "ClusterRunnerPolicy/guard", "scaling: max 1 → 0", "it comes from PoolSource ci/pools", "max   1; declared is unbounded"},
+			want:  []string{"limits.rego:3", "ClusterRunnerPolicy/guard", "scaling: max 1 → 0", "it comes from PoolSource ci/pools", "max   1; unbounded is declared"},
 			never: []string{"of-gpus", "never mind", "Not known"},
 		},
 		"a pool then": {args: []string{"pool", "linux"}, at: noon.Add(-10 * time.Minute), want: []string{"Why: 0 jobs"}},

@@ -54,7 +54,7 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 			"ARC's githubConfigUrl is Corral's url of the GitHubConnection that connectionRef names", "ARC's runsOn is Corral's runnerLabels",
 			"ARC's proxy is Corral's proxy of the GitHubConnection that connectionRef names", "ARC's scaleSetLabels is Corral's runnerLabels"}},
 		"GitHub's image without a command": {container: `image: "ghcr.io/actions/actions-runner:2.330.0"`, want: []string{
-			"warning: GitHub's image of the runner starts nothing by itself, so that the runner ends without a job"}},
+			"warning: GitHub's runner image starts nothing by itself, so the runner ends without a job"}},
 		"labels of all objects": {spec: `objectMetadata: labels: cost: "x"`, more: map[string]string{"policy.cue": policies + `library: metadata: labels: ["team"]` + "\n"}, want: []string{"pools.extra.spec.objectMetadata.labels.cost: denied"}},
 		"a daemon without the work folder": {spec: `containerMode: type: "Docker"`, pod: `initContainers: [{name: "dind", image: "docker:dind", restartPolicy: "Always"}]`, want: []string{
 			`initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work, as the runner's container has: the containers of jobs mount the work folder by that path; add {name: "work", mountPath: "/home/runner/_work"}`}},

@@ -21,7 +21,7 @@ func TestMistakesInTheUseOfABuildingBlock(t *testing.T) {
 	platform, team := read("platform/platform.cue"), read("teams/web/pools.cue")
 	for _, tt := range []struct{ old, new, want string }{
 		{"", "", ""},
-		{`name: "web"`, `nmae: "web"`, "teams/web/pools.cue:6:2: _team.nmae: field not allowed; did you mean name?"},
+		{`name: "web"`, `naem: "web"`, "teams/web/pools.cue:6:2: _team.naem: field not allowed; did you mean name?"},
 		{"rows:", "row:", "teams/web/pools.cue:7:2: _team.row: field not allowed; did you mean rows?"},
 		{"docker:", "dokcer:", "teams/web/pools.cue:10:34: _team.rows.e2e.dokcer: field not allowed; did you mean docker?"},
 		{"#Team", "Team", "teams/web/pools.cue:5:17: _team: undefined field: Team; did you mean #Team?"},
