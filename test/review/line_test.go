@@ -122,12 +122,16 @@ func (p *pool) bears() []string {
 	return all
 }
 
-// overlaps reports whether two pools compete for the same jobs, because all labels of one are labels of the other.
+// overlaps reports whether two pools compete for the same jobs, because all labels of one are labels of the other, or because both have
+// the name of one's scale set as a label.
 func overlaps(a, b *pool) bool {
 	within := func(a, b *pool) bool {
 		return !slices.ContainsFunc(a.bears(), func(l string) bool { return !slices.Contains(b.bears(), l) })
 	}
-	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a))
+	shared := !a.rest && !b.rest && slices.ContainsFunc([]string{a.name, b.name}, func(name string) bool {
+		return slices.Contains(a.bears(), name) && slices.Contains(b.bears(), name)
+	})
+	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a) || shared)
 }
 
 // newOverlaps counts the pairs of pools that compete for the same jobs only since this change.
