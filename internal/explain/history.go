@@ -223,7 +223,7 @@ func marshal(e *Entry) string {
 	return string(text)
 }
 
-// cut shortens every text, as others wrote most of them.
+// cut shortens all texts, because users and other programs wrote most of them.
 func (e *Entry) cut() {
 	wording.Texts(e, func(text reflect.Value, _ reflect.StructField) {
 		text.SetString(wording.Truncate(text.String(), maxText))

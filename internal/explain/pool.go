@@ -243,7 +243,7 @@ func (f *PoolFacts) held() []Held {
 	return append(held, f.heldOtherwise(ready)...)
 }
 
-// heldOtherwise lists what holds back anything but the intake of jobs.
+// heldOtherwise lists what holds back anything other than the intake of jobs.
 func (f *PoolFacts) heldOtherwise(ready *Condition) (held []Held) {
 	for _, of := range []struct{ what, condition string }{{"policy", v1alpha1.PolicyCondition}, {"health", v1alpha1.HealthyCondition}} {
 		c := ConditionOf(f.Pool, of.condition)
@@ -286,7 +286,7 @@ func briefReason(d *v1alpha1.Decision) string {
 	return before
 }
 
-// blames reports whether a policy is the cause of what the pool isn't ready for.
+// blames reports whether the pool is not ready because of a policy.
 func (a *PoolAnswer) blames(policy string) bool {
 	return a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == policy })
 }

@@ -463,6 +463,24 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	}
 }
 
+// The message and the last failure of a finding are of one pool.
+func TestAFindingOfSeveralPoolsShowsOneOfThem(t *testing.T) {
+	s := calm(3)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		caused(p, v1alpha1.HealthyCondition, catalog.CircuitOpen.With(i+3, v1alpha1.CauseCrash).Detailed("Error (exit code 1)"))
+		last := ago(time.Hour)
+		if i == 1 {
+			last = ago(time.Minute)
+		}
+		p.Status.Failures = []v1alpha1.RunnerFailure{{Runner: p.Name + "-7", Time: last, Cause: v1alpha1.CauseCrash}}
+	}
+	found := Look(s).Findings
+	if len(found) != 1 || found[0].LastFailure.Runner != "linux-02-7" || !strings.HasPrefix(found[0].Message, "4 runners in a row failed") {
+		t.Errorf("found %+v", found)
+	}
+}
+
 // A line in a log says what came and what went, and nothing while all stays.
 func TestChanges(t *testing.T) {
 	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
