@@ -258,7 +258,8 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if stuck += n; n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
+		stuck += n
+		if n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
 			if !strings.HasPrefix(says, string(cause)) {
 				says = with(string(cause), says)
 			}

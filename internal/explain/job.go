@@ -251,7 +251,8 @@ func (f *PoolFacts) situate(c *Candidate) {
 		IsFull, accepts bool
 		Schedule        string
 	}{Candidate: c, Decision: f.Pool.Status.Decision, Verdict: f.Pool.Status.Policy, Known: f.Pool.Status.GetJobs(), Schedule: f.decider("max")}
-	if s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes; s.accepts {
+	s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes
+	if s.accepts {
 		taken := s.Known
 		if c.isREST() {
 			taken = max(taken, s.Decision.Desired)

@@ -27,7 +27,8 @@ var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
 // book renders the answers. Its functions must not call phrase: they would depend on it.
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
-	"when": when, "prefixed": strings.HasPrefix, "clock": clock, "stamp": stampOf,
+	"when": when, "prefixed": strings.HasPrefix,
+	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },
 	"max":   func(n int32) string { return wording.Max(n) },
 	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -157,16 +158,8 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		// The history is written once a minute: it may lack the last decision.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
-	switch {
-	case !ok && len(f.History) == 0:
-		why := ""
-		if len(f.Unknown) > 0 {
-			why = " (" + strings.Join(f.Unknown, "; ") + ")"
-		}
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
-	case !ok:
-		begin := f.History[len(f.History)-1]
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
+	if !ok {
+		return PoolAnswer{}, errors.New(phrase("unknown-past", &f))
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},

@@ -104,7 +104,8 @@ func (s symptom) ofFailures(failures []v1alpha1.RunnerFailure) symptom {
 	if len(failures) == 0 {
 		return s
 	}
-	if s.failed = &failures[0]; s.reason == v1alpha1.RunnersFailingReason {
+	s.failed = &failures[0]
+	if s.reason == v1alpha1.RunnersFailingReason {
 		s.do = FailingRemedy(s.failed.Cause)
 	}
 	return s
@@ -116,8 +117,10 @@ func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	if version == nil || version.UpdateBy == nil {
 		return s
 	}
-	if s.key, s.since = keyOf(s.reason, version.Version), version.UpdateBy.Time; now.Before(s.since) {
-		s.severity, s.by, s.since = Ahead, s.since, time.Time{}
+	s.key, s.since = keyOf(s.reason, version.Version), version.UpdateBy.Time
+	if now.Before(s.since) {
+		s.severity = Ahead
+		s.by, s.since = s.since, time.Time{}
 	}
 	return s
 }

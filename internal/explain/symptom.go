@@ -181,7 +181,8 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	if s.reason != v1alpha1.GitHubUnavailableReason {
 		return s
 	}
-	if s.do = OutageRemedy(o); o != nil {
+	s.do = OutageRemedy(o)
+	if o != nil {
 		s.what = o.String()
 	}
 	if o != nil && o.NextAttempt != nil {

@@ -104,7 +104,7 @@ var sentences string
 
 // effects renders the sentences about the effects of changes.
 var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
-	"alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
+	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
 	"count":    func(n int, noun string) string { return wording.Count(n, noun) },
 	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
 }}
@@ -163,7 +163,8 @@ func (p *pair) compare(f *facts) {
 	if p.head.observes() && !p.base.observes() {
 		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
 	}
-	if f.IsRefused = p.isRefused(); !p.formerDenied {
+	f.IsRefused = p.isRefused()
+	if !p.formerDenied {
 		f.Rollout = p.rollout
 	}
 	f.Before, f.After, f.Later = p.before.limits.Effective, p.after.limits.Effective, p.later

@@ -68,7 +68,8 @@ func (b *Book) List(name string, data any) string {
 // Sentences renders a template and returns its lines, which are one sentence each.
 func (b *Book) Sentences(name string, data any) (all []string) {
 	for line := range strings.Lines(b.Execute(name, data)) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			all = append(all, strings.ReplaceAll(line, FurtherLine, "\n"))
 		}
 	}
