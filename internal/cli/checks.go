@@ -29,7 +29,7 @@ const publicTrust = "public"
 
 // poolChecks are asked about the pools in their order.
 func (w *workspace) poolChecks() []poolCheck {
-	var before, named []*declaredPool
+	var before []*declaredPool
 	const apart = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
 	scaleSets := map[string]string{}
 	return []poolCheck{
@@ -44,17 +44,7 @@ func (w *workspace) poolChecks() []poolCheck {
 				before = append(before, p)
 				return formatted("the same jobs are for pool %s: webhooks give all of them to the older of the two", strings.Join(others, ", "))
 			}},
-		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, func(p *declaredPool) string {
-			for _, other := range named {
-				if name := w.sharedName(other, p); name != "" {
-					return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", name, other.name())
-				}
-			}
-			if p.Spec.GetMode() != v1alpha1.Observe && p.Spec.GetRegistration() != v1alpha1.RegisterREST {
-				named = append(named, p)
-			}
-			return ""
-		}},
+		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharesName()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
 			if name := connectionOf(p.RunnerPool); len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
 				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)
@@ -147,11 +137,25 @@ func (w *workspace) compete(a, b *declaredPool) bool {
 	return jobmatch.Compete(&first, &second)
 }
 
-// sharedName returns the name of one pool's scale set that both pools have as a label; empty if there is none.
-func (w *workspace) sharedName(a, b *declaredPool) string {
-	if b.Spec.GetMode() == v1alpha1.Observe || b.Spec.GetRegistration() == v1alpha1.RegisterREST {
+// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label.
+func (w *workspace) sharesName() func(p *declaredPool) string {
+	var named []*declaredPool
+	return func(p *declaredPool) string {
+		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+			return ""
+		}
+		for _, other := range named {
+			if name := w.sharedName(other, p); name != "" {
+				return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", name, other.name())
+			}
+		}
+		named = append(named, p)
 		return ""
 	}
+}
+
+// sharedName returns the name of one pool's scale set that both pools have as a label; empty if there is none.
+func (w *workspace) sharedName(a, b *declaredPool) string {
 	first, second := w.match(a), w.match(b)
 	return jobmatch.SharedName(&first, &second, a.GetScaleSetName(), b.GetScaleSetName())
 }

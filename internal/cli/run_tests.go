@@ -195,8 +195,8 @@ func (r *testReport) err() error {
 		return problems(r.Diagnostics)
 	case failed > 0:
 		return fmt.Errorf("%d of %s failed", failed, wording.Count(len(all.Cases), "test"))
-	case len(all.Cases) == 0 && r.testOptions.run != "":
-		return fmt.Errorf("no test matches --run %s", r.testOptions.run)
+	case len(all.Cases) == 0 && r.run != "":
+		return fmt.Errorf("no test matches --run %s", r.run)
 	case r.missesThreshold():
 		return fmt.Errorf("coverage is %.1f %%, below the threshold of %g %%", r.Coverage.Percent, r.threshold)
 	}

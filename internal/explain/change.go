@@ -103,7 +103,7 @@ func (f *PoolFacts) blockers() []string {
 	return all
 }
 
-// unreported is the cause of the last failure, unless a runner that is still there tells of it.
+// unreported returns the cause of the last failure, unless an existing runner reports the same cause.
 func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
 	if failures := f.Pool.Status.Failures; len(failures) > 0 && !f.hasRunner(failures[0].Cause) {
 		return failures[0].Cause
@@ -111,7 +111,7 @@ func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
 	return ""
 }
 
-// hasRunner reports whether a runner is there that a cause keeps from starting, or ended.
+// hasRunner reports whether a runner fails or waits because of a cause.
 func (f *PoolFacts) hasRunner(cause v1alpha1.RunnerCause) bool {
 	return slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == cause })
 }
@@ -122,7 +122,7 @@ func (f *PoolFacts) isOfConnection() bool {
 	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
 }
 
-// unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
+// unready returns the remedy for the condition Ready; "" if there is none, or if another part of the answer contains it.
 func (f *PoolFacts) unready(ready *Condition) string {
 	switch {
 	case f.isOfConnection():
@@ -141,7 +141,7 @@ func (f *PoolFacts) unready(ready *Condition) string {
 	return RemedyFor(poolKind, ready)
 }
 
-// isSaid reports whether the findings, the update or the runners say what to do about a reason.
+// isSaid reports whether the findings, the update or the runners already contain the remedy for a reason.
 func (f *PoolFacts) isSaid(reason string) bool {
 	s := &f.Pool.Status
 	switch reason {
@@ -204,7 +204,7 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 	return all
 }
 
-// boundOfMax is the rule that bounds max; nil if none does.
+// boundOfMax returns the rule that limits max, or nil.
 func boundOfMax(l *v1alpha1.DecidedLimits) *v1alpha1.LimitBound {
 	if i := slices.IndexFunc(l.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" }); i >= 0 {
 		return &l.Bounds[i]
@@ -258,7 +258,8 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if stuck += n; n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
+		stuck += n
+		if n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
 			if !strings.HasPrefix(says, string(cause)) {
 				says = with(string(cause), says)
 			}

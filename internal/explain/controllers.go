@@ -82,7 +82,8 @@ func checkLook(v view, s seen) symptoms {
 		return nil
 	}
 	one := found(s.of, why)
-	if one.since = since; v.isLeaderless() {
+	one.since = since
+	if v.isLeaderless() {
 		one.key = catalog.NoLeader.Code
 	}
 	if v.Now.Sub(since) < lookGrace {

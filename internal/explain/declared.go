@@ -89,7 +89,8 @@ func checkSources(v view) symptoms {
 				one.do = catalog.FieldUnreadable.Remedy
 			}
 		}
-		if one.pools, one.goOn = pools[s.of.key()], true; one.severity == Note { // else its trouble says it
+		one.pools, one.goOn = pools[s.of.key()], true
+		if one.severity == Note { // else its trouble says it
 			one.key, one.pools = keyOf(one.key, sourceKind), nil
 			all = append(all, checkRead(v, s.of, src, ready)...)
 		}
@@ -118,7 +119,8 @@ func keyOfServer(key string, c *v1alpha1.Cause) string {
 	if err != nil || server.Host == "" {
 		return key
 	}
-	if key = keyOf(v1alpha1.ArtifactFailedReason, server.Scheme, server.Host); c.Code == catalog.ServerUnanswered.Code || c.Code == catalog.FetchLate.Code {
+	key = keyOf(v1alpha1.ArtifactFailedReason, server.Scheme, server.Host)
+	if c.Code == catalog.ServerUnanswered.Code || c.Code == catalog.FetchLate.Code {
 		return key
 	}
 	return keyOf(key, alike(c.Detail))

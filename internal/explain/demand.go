@@ -81,11 +81,12 @@ func (f *PoolFacts) demand() *Demand {
 			d.Sources = append(d.Sources, Source{Name: said.Name})
 		}
 		s := &d.Sources[i]
-		s.Read, s.Jobs, s.Total, s.Idle, s.Reason, s.Stale = true, said.Jobs, said.Total, said.Idle, said.Reason, said.Stale
+		*s = Source{Name: s.Name, Kind: s.Kind, Read: true, Jobs: said.Jobs, Total: said.Total, Idle: said.Idle, Reason: said.Reason, Stale: said.Stale}
 		if s.Jobs == nil {
 			continue
 		}
-		if d.Counting++; *s.Jobs > most {
+		d.Counting++
+		if *s.Jobs > most {
 			most, by = *s.Jobs, i
 		}
 	}

@@ -38,8 +38,8 @@ func group(v view, all symptoms) []Finding {
 	return findings
 }
 
-// findingOf makes one of symptoms with the same cause: that of the worst of them, since the first. Of pools whose runners fail it shows the
-// one with the last failure.
+// findingOf merges symptoms with the same cause. The finding shows the worst symptom and began with the earliest. If runners of several pools
+// fail, the message and the last failure are those of the pool whose runner failed last.
 func findingOf(v view, of symptoms) Finding {
 	shown := slices.MinFunc(of, func(a, b symptom) int {
 		return cmp.Or(cmp.Compare(slices.Index(severities, a.severity), slices.Index(severities, b.severity)), b.failedAt().Compare(a.failedAt()))
@@ -73,7 +73,7 @@ func findingOf(v view, of symptoms) Finding {
 	return f
 }
 
-// failedAt is when the last runner failed; the zero time if that isn't what is wrong.
+// failedAt returns when the last runner failed, or the zero time.
 func (s *symptom) failedAt() time.Time {
 	if s.failed == nil {
 		return time.Time{}
@@ -81,7 +81,7 @@ func (s *symptom) failedAt() time.Time {
 	return s.failed.Time.Time
 }
 
-// count counts an object of a kind. Pools are counted by whether they suffer.
+// count counts an object. Pools are counted separately, by whether they are affected.
 func (h *Hurts) count(kind string) {
 	counts := map[string]*int{sourceKind: &h.Sources, connectionKind: &h.Connections, policyKind: &h.Policies, clusterPolicyKind: &h.Policies, runnerKind: &h.Runners}
 	if n := counts[kind]; n != nil {

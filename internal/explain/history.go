@@ -86,7 +86,8 @@ func sameRules(a, b *v1alpha1.Decision) bool {
 
 // lasting returns limits without the time when they are decided again.
 func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
-	if l = l.DeepCopy(); l != nil {
+	l = l.DeepCopy()
+	if l != nil {
 		l.Until = nil
 	}
 	return l
@@ -161,7 +162,8 @@ func (h *History) trim() {
 	const frame = len(",\n")
 	size := frame
 	for i, line := range h.lines {
-		if size += len(line) + frame; i == MaxEntries || size > MaxHistoryBytes {
+		size += len(line) + frame
+		if i == MaxEntries || size > MaxHistoryBytes {
 			h.lines = h.lines[:i]
 			return
 		}
@@ -203,7 +205,8 @@ func encode(e *Entry) string {
 	short := *e
 	short.Decision, short.Template = e.Decision.DeepCopy(), e.Template.DeepCopy()
 	short.cut()
-	if line = marshal(&short); len(line) <= maxEntryBytes {
+	line = marshal(&short)
+	if len(line) <= maxEntryBytes {
 		return line
 	}
 	if short.Decision != nil && short.Decision.Limits != nil {
@@ -223,7 +226,7 @@ func marshal(e *Entry) string {
 	return string(text)
 }
 
-// cut shortens every text, as others wrote most of them.
+// cut shortens all texts, because users and other programs wrote most of them.
 func (e *Entry) cut() {
 	wording.Texts(e, func(text reflect.Value, _ reflect.StructField) {
 		text.SetString(wording.Truncate(text.String(), maxText))

@@ -24,7 +24,7 @@ func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
 	return unserved(s) + More(s)
 }
 
-// unserved is how many of the jobs that the pool accepted are known to have no runner.
+// unserved returns the number of accepted jobs that are known to have no runner.
 func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
 	if n := Known(s); n != nil {
 		return max(0, *n-s.Runners.Busy)

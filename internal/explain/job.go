@@ -77,16 +77,16 @@ type Candidate struct {
 	Changes []string `json:"changes,omitempty"`
 
 	Unserved
-	// Sources are what sets the number of runners of a REST pool that counts no events.
+	// Sources set the number of runners of a REST pool that counts no events.
 	Sources []string `json:"-"`
 }
 
-// Unserved are the jobs of a pool that wait.
+// Unserved is what a pool does about jobs that wait.
 type Unserved struct {
-	// Open reports whether the pool accepts jobs. Brief is its situation, without why it is not ready though it accepts jobs.
+	// Open reports whether the pool accepts jobs. Brief is Situation without the reason why a pool that accepts jobs is not ready.
 	Open  bool   `json:"-"`
 	Brief string `json:"-"`
-	// Waiting are its jobs without a runner, and Stuck its runners that don't start.
+	// Waiting counts its jobs without a runner, and Stuck its runners that do not start.
 	Waiting int32 `json:"-"`
 	Stuck   int   `json:"-"`
 }
@@ -238,8 +238,8 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situate says whether a pool accepts jobs, and why not, or how many more. Without a scale set, GitHub gives jobs to its runners, and no
-// capacity is announced.
+// situate fills in whether the pool accepts jobs, and describes why not or how many more. Without a scale set, GitHub gives jobs to the
+// runners directly, and the pool announces no capacity.
 func (f *PoolFacts) situate(c *Candidate) {
 	s := struct {
 		*Candidate
@@ -251,7 +251,8 @@ func (f *PoolFacts) situate(c *Candidate) {
 		IsFull, accepts bool
 		Schedule        string
 	}{Candidate: c, Decision: f.Pool.Status.Decision, Verdict: f.Pool.Status.Policy, Known: f.Pool.Status.GetJobs(), Schedule: f.decider("max")}
-	if s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes; s.accepts {
+	s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes
+	if s.accepts {
 		taken := s.Known
 		if c.isREST() {
 			taken = max(taken, s.Decision.Desired)
@@ -282,9 +283,9 @@ func (f *PoolFacts) situate(c *Candidate) {
 func (a *JobAnswer) summary() string {
 	s := struct {
 		*JobAnswer
-		Fit      []*Candidate // that offer what the job asks for
+		Fit      []*Candidate // pools that offer all labels of the job
 		Open     *Candidate   // the first of them that accepts jobs
-		Has, Had int          // jobs of the run that have a runner, and that had one
+		Has, Had int          // jobs of the run that have a runner now, and jobs that had one
 	}{JobAnswer: a}
 	for i := range a.Pools {
 		c := &a.Pools[i]
@@ -308,7 +309,7 @@ func (a *JobAnswer) summary() string {
 
 // beyond lists what only GitHub knows.
 func (a *JobAnswer) beyond() []string {
-	worked := map[string]bool{} // groups of pools that had jobs of the run, so that the repository may use them
+	worked := map[string]bool{} // runner groups that served jobs of this run, so the repository may use them
 	for _, c := range a.Pools {
 		worked[c.RunnerGroup] = worked[c.RunnerGroup] || slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool })
 	}

@@ -22,12 +22,13 @@ import (
 //go:embed answers.tmpl
 var templates string
 
-// zeros are the parts of a duration that are zero.
+// zeros matches the units at the end of a duration that are zero.
 var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-// book has the answers. Its functions write no phrase themselves.
+// book renders the answers. Its functions must not call phrase: they would depend on it.
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
-	"when": when, "prefixed": strings.HasPrefix, "clock": clock, "stamp": stampOf,
+	"when": when, "prefixed": strings.HasPrefix,
+	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },
 	"max":   func(n int32) string { return wording.Max(n) },
 	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
@@ -48,36 +49,30 @@ var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	},
 }}
 
-// moment is a value that is written at a time.
+// moment is a value and the time at which it is rendered.
 type moment struct {
 	Now time.Time
 	A   any
 }
 
-// phrase writes a template whose lines make one.
+// phrase renders a template as one line.
 func phrase(name string, data any) string { return book.Phrase(name, data) }
 
-// answerText writes an answer for people.
+// further is a line break in a value.
+var further = regexp.MustCompile(`[ ]*` + wording.FurtherLine + `[\s\v]*`)
+
+// answerText renders an answer for people. Further lines of a value are indented below its first.
 func answerText(name string, now time.Time, answer any) string {
 	var all strings.Builder
 	for line := range strings.Lines(book.Execute(name, moment{now, answer})) {
-		text := strings.TrimSpace(line)
 		margin := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		for i, part := range strings.Split(text, wording.FurtherLine) {
-			switch part = strings.TrimSpace(part); {
-			case text == "":
-				all.WriteString("\n")
-			case i == 0:
-				all.WriteString(margin + part + "\n")
-			case part != "":
-				all.WriteString(margin + "  " + part + "\n")
-			}
-		}
+		text := further.ReplaceAllString(strings.TrimSpace(line), "\n"+margin+"  ")
+		all.WriteString(strings.TrimRight(margin+text, " ") + "\n")
 	}
 	return all.String()
 }
 
-// instant is a time in an answer.
+// instant is a time.Time, a metav1.Time, or a pointer to one.
 type instant interface{ UTC() time.Time }
 
 // when writes a time, and its distance from now.

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -157,16 +158,8 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		// The history is written once a minute: it may lack the last decision.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
-	switch {
-	case !ok && len(f.History) == 0:
-		why := ""
-		if len(f.Unknown) > 0 {
-			why = " (" + strings.Join(f.Unknown, "; ") + ")"
-		}
-		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
-	case !ok:
-		begin := f.History[len(f.History)-1]
-		return PoolAnswer{}, fmt.Errorf("no information about RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
+	if !ok {
+		return PoolAnswer{}, errors.New(phrase("unknown-past", &f))
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
@@ -243,7 +236,7 @@ func (f *PoolFacts) held() []Held {
 	return append(held, f.heldOtherwise(ready)...)
 }
 
-// heldOtherwise lists what holds back anything but the intake of jobs.
+// heldOtherwise lists what holds back anything other than the intake of jobs.
 func (f *PoolFacts) heldOtherwise(ready *Condition) (held []Held) {
 	for _, of := range []struct{ what, condition string }{{"policy", v1alpha1.PolicyCondition}, {"health", v1alpha1.HealthyCondition}} {
 		c := ConditionOf(f.Pool, of.condition)
@@ -286,7 +279,7 @@ func briefReason(d *v1alpha1.Decision) string {
 	return before
 }
 
-// blames reports whether a policy is the cause of what the pool isn't ready for.
+// blames reports whether the pool is not ready because of a policy.
 func (a *PoolAnswer) blames(policy string) bool {
 	return a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == policy })
 }

@@ -74,12 +74,7 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
 	switch s.reason {
 	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason:
-		if len(p.Status.Failures) > 0 {
-			s.failed = &p.Status.Failures[0]
-		}
-		if s.failed != nil && s.reason == v1alpha1.RunnersFailingReason {
-			s.do = FailingRemedy(s.failed.Cause)
-		}
+		s = s.ofFailures(p.Status.Failures)
 	case v1alpha1.QuotaExceededReason:
 		s.key = keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)) // of pods, or of claims
 	case v1alpha1.AccessDeniedReason:
@@ -104,14 +99,28 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	return s.partOf(causes, object{connectionKind, connection.Namespace, connection.Name})
 }
 
+// ofFailures adds the last failure of a pool, and what to do about it.
+func (s symptom) ofFailures(failures []v1alpha1.RunnerFailure) symptom {
+	if len(failures) == 0 {
+		return s
+	}
+	s.failed = &failures[0]
+	if s.reason == v1alpha1.RunnersFailingReason {
+		s.do = FailingRemedy(s.failed.Cause)
+	}
+	return s
+}
+
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.
 func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	version := p.Status.RunnerVersion
 	if version == nil || version.UpdateBy == nil {
 		return s
 	}
-	if s.key, s.since = keyOf(s.reason, version.Version), version.UpdateBy.Time; now.Before(s.since) {
-		s.severity, s.by, s.since = Ahead, s.since, time.Time{}
+	s.key, s.since = keyOf(s.reason, version.Version), version.UpdateBy.Time
+	if now.Before(s.since) {
+		s.severity = Ahead
+		s.by, s.since = s.since, time.Time{}
 	}
 	return s
 }

@@ -26,7 +26,7 @@ type Schedule struct {
 	// Next is when that changes; absent if no change is in sight.
 	Next *metav1.Time `json:"next,omitempty"`
 
-	decides map[string]string // the schedule that sets a number, by field
+	decides map[string]string // name of the schedule that sets a number, by field
 }
 
 // HoldingSchedule is a schedule that holds.

@@ -465,6 +465,24 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	}
 }
 
+// The message and the last failure of a finding are of one pool.
+func TestAFindingOfSeveralPoolsShowsOneOfThem(t *testing.T) {
+	s := calm(3)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		caused(p, v1alpha1.HealthyCondition, catalog.CircuitOpen.With(i+3, v1alpha1.CauseCrash).Detailed("Error (exit code 1)"))
+		last := ago(time.Hour)
+		if i == 1 {
+			last = ago(time.Minute)
+		}
+		p.Status.Failures = []v1alpha1.RunnerFailure{{Runner: p.Name + "-7", Time: last, Cause: v1alpha1.CauseCrash}}
+	}
+	found := Look(s).Findings
+	if len(found) != 1 || found[0].LastFailure.Runner != "linux-02-7" || !strings.HasPrefix(found[0].Message, "4 runners in a row failed") {
+		t.Errorf("found %+v", found)
+	}
+}
+
 // Changes lists the problems that began and ended, and nothing if the status is unchanged.
 func TestChanges(t *testing.T) {
 	before, after := Look(calm(3)), Look(pages["credentials-refused"]())

@@ -61,8 +61,7 @@ type symptom struct {
 	of     object
 	reason string
 	cause  v1alpha1.Cause // of a condition the first
-	// severity of it, and what it is called. For the time of grace it is but a note, called lately if that is another word: what passes by
-	// itself is no trouble.
+	// severity and short title. During the grace period a symptom is only a note with the title lately, because it may pass by itself.
 	severity     Severity
 	what, lately string
 	grace        time.Duration
@@ -130,7 +129,7 @@ func (all symptoms) byReason() map[saying]string {
 	return keys
 }
 
-// pools are those that suffer, as NAMESPACE/NAME, and whether that keeps something from any of them.
+// pools returns the affected pools as NAMESPACE/NAME, and whether keeps is true of any of their symptoms.
 func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
 	pools := map[string]bool{}
 	for i := range all {
@@ -145,10 +144,10 @@ func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
 	return pools
 }
 
-// keyOf joins what symptoms with one cause have in common.
+// keyOf returns the key of symptoms that have these parts in common.
 func keyOf(parts ...string) string { return strings.Join(parts, "|") }
 
-// found is a symptom that no condition reports. Others of its reason with the same more have the same cause.
+// found returns a symptom that no condition reports. Symptoms with the same reason and the same further parts of the key have one cause.
 func found(of object, c catalog.Cause, more ...string) symptom {
 	row := catalog.Of(c.Code)
 	reason := catalog.Of(row.Reason)
@@ -160,7 +159,7 @@ func found(of object, c catalog.Cause, more ...string) symptom {
 	return s
 }
 
-// amiss is a symptom by a condition of the object.
+// amiss returns the symptom that a condition of the object reports.
 func (s seen) amiss(c *Condition) symptom {
 	row, cause := catalog.Of(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
 	if len(c.Causes) > 0 {
@@ -182,7 +181,8 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	if s.reason != v1alpha1.GitHubUnavailableReason {
 		return s
 	}
-	if s.do = OutageRemedy(o); o != nil {
+	s.do = OutageRemedy(o)
+	if o != nil {
 		s.what = o.String()
 	}
 	if o != nil && o.NextAttempt != nil {
@@ -192,7 +192,7 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	return s
 }
 
-// partOf makes a symptom a part of what another object has, if that has something.
+// partOf merges the symptom with the symptom of another object, if there is one.
 func (s symptom) partOf(causes map[object]string, other object) symptom {
 	s.key = cmp.Or(causes[other], s.key)
 	return s

@@ -53,7 +53,7 @@ func (p *Page) unseen() string {
 	return strings.Join(parts, "; ")
 }
 
-// kinds are the numbers of objects of the kinds that were looked at.
+// kinds counts the objects of each kind that was read.
 func (p *Page) kinds() string {
 	var kinds []string
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func (p *Page) kinds() string {
 	return strings.Join(kinds, ", ")
 }
 
-// hasPools reports whether pools were looked at: runners and jobs are as they have them.
+// hasPools reports whether pools were read. The numbers of runners and jobs come from their status.
 func (p *Page) hasPools() bool { return !p.lacks(poolsRead) }
 
 // poolsRead is what pools are called among what could not be looked at.

@@ -28,7 +28,7 @@ func viewOf(s *Snapshot) view {
 	return view{Snapshot: s, connections: byName(s.Connections), pools: byName(s.Pools), sets: byName(s.ScaleSets)}
 }
 
-// byName finds the objects of a list by NAMESPACE/NAME.
+// byName indexes the objects of a list by NAMESPACE/NAME.
 func byName[T any, P interface {
 	*T
 	metav1.Object
@@ -88,7 +88,7 @@ func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]stri
 	return pools
 }
 
-// policyObjects lists the policies of the cluster, then of namespaces.
+// policyObjects lists the cluster policies, then the namespaced ones.
 func (s *Snapshot) policyObjects() (all []policy.Object) {
 	for i := range s.ClusterPolicies {
 		all = append(all, &s.ClusterPolicies[i])

@@ -4,7 +4,7 @@
 package review
 
 import (
-	_ "embed" // what changes do
+	_ "embed" // the sentences about effects
 	"fmt"
 	"maps"
 	"slices"
@@ -91,7 +91,7 @@ func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
 
 func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
 
-// Fate is what becomes of jobs that wait for a pool that goes: a scale set takes them with it.
+// Fate describes what happens to jobs that wait for a pool that is removed. Deleting a scale set loses its jobs.
 func (p *pool) Fate() string {
 	if p.isREST() {
 		return "stay queued until other runners take them"
@@ -102,37 +102,37 @@ func (p *pool) Fate() string {
 //go:embed effects.tmpl
 var sentences string
 
-// effects say what changes do.
+// effects renders the sentences about the effects of changes.
 var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
-	"alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
+	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
 	"count":    func(n int, noun string) string { return wording.Count(n, noun) },
 	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
 }}
 
-// facts are what the effects of a pool's change on jobs and runners follow from.
+// facts contains what the effects of a pool's change on jobs and runners depend on.
 type facts struct {
 	Change     Change
-	Base, Head *pool // nil on a side that has none
-	// Denied says what becomes of it where policies deny it, and Later from when on it has other numbers.
+	Base, Head *pool // nil on a side without the pool
+	// Denied describes the effect of a denial, and Later a difference that begins later.
 	Denied, Later string
 
-	// Of a pool of both sides: its connections, whether a field differs, and whether both are the same scale set.
+	// If both sides have the pool: its connections, whether a field differs, and whether both use the same scale set.
 	From, To  string
 	Touches   func(path string) bool
 	SharesSet bool
-	// Jobs that no longer come, and those that come from now on.
+	// Jobs that the pool loses and gains.
 	Lost, Gained []routed
-	// Refused are sentences on what the API server refuses of its identity, and NeverObserves one on its mode.
+	// Refused describes changes of the identity that the API server refuses, and NeverObserves a refused change of the mode.
 	Refused       []string
 	NeverObserves string
-	// Rollout of another template, unless that of the base is denied, too.
+	// Rollout of the new template; nil if the template of the base is denied too.
 	Rollout   *Rollout
 	IsRefused bool
-	// Before and After are the limits, if both are known.
+	// Before and After are the effective limits; nil if a policy failed.
 	Before, After *policy.Scale
 }
 
-// effects say what a change does to jobs and runners.
+// effects describes what a change does to jobs and runners.
 func (p *pair) effects() {
 	f := facts{Change: p.shown.Change, Base: p.base, Head: p.head}
 	_, _, f.Denied = p.runs()
@@ -142,7 +142,7 @@ func (p *pair) effects() {
 	p.shown.Effects = append(p.shown.Effects, effects.Sentences("effects", f)...)
 }
 
-// compare fills in what differs between the sides of a pool.
+// compare fills in the differences between both sides of a pool.
 func (p *pair) compare(f *facts) {
 	f.From, f.To, f.Touches = p.base.connectionName(), p.head.connectionName(), p.shown.touches
 	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
@@ -163,13 +163,14 @@ func (p *pair) compare(f *facts) {
 	if p.head.observes() && !p.base.observes() {
 		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
 	}
-	if f.IsRefused = p.isRefused(); !p.formerDenied {
+	f.IsRefused = p.isRefused()
+	if !p.formerDenied {
 		f.Rollout = p.rollout
 	}
 	f.Before, f.After, f.Later = p.before.limits.Effective, p.after.limits.Effective, p.later
 }
 
-// refuse adds that the API server refuses another value of a field, and returns that as a sentence.
+// refuse adds a diagnostic for a change that the API server refuses, and returns it as a sentence.
 func (p *pair) refuse(field, message string) string {
 	return p.c.refuseChange(p.head.object, "spec."+field, message)
 }
@@ -210,7 +211,7 @@ func say(effects *[]string, is bool, format string, args ...any) {
 	}
 }
 
-// routed are jobs that ask for some labels, and other pools that they are for.
+// routed is a group of labels, and the other pools that serve jobs with these labels.
 type routed struct{ Labels, Pools string }
 
 // grouped puts labels together that the same pools have, and those first that none has.

@@ -140,7 +140,8 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 			next = end
 		}
 		week.add(at, next, a.inForce())
-		if at = next; at.Before(end) {
+		at = next
+		if at.Before(end) {
 			a = s.scaling(ctx, p, at)
 		}
 	}

@@ -23,7 +23,8 @@ func (c *comparison) findOverlaps() {
 			if !p.redeclared() || isKnown || !p.overlaps(o) {
 				continue
 			}
-			if found++; found <= maxOverlaps {
+			found++
+			if found <= maxOverlaps {
 				c.result.Overlaps = append(c.result.Overlaps, overlapOf(p.head, o.head))
 			}
 		}

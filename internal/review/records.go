@@ -98,19 +98,17 @@ type question struct {
 
 // question reads the input of a record; false if it is none of a pool.
 func (r *Record) question() (q question, ok bool) {
-	var err error
-	switch q.decision = strings.TrimPrefix(r.Path, "corral/"); q.decision {
-	case policy.DecisionScaling:
-		err = json.Unmarshal(r.Input, &q.scaling)
-		q.pool = q.scaling.Pool
-	case policy.DecisionTemplate:
-		err = json.Unmarshal(r.Input, &q.template)
-		q.pool = q.template.Pool
-	case policy.DecisionUpdate:
-		err = json.Unmarshal(r.Input, &q.update)
-		q.pool = q.update.Pool
+	q.decision = strings.TrimPrefix(r.Path, "corral/")
+	inputs := map[string]any{policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update}
+	if input := inputs[q.decision]; input == nil || json.Unmarshal(r.Input, input) != nil {
+		return q, false
 	}
-	return q, err == nil && q.pool.Name != ""
+	for _, p := range []policy.Pool{q.scaling.Pool, q.template.Pool, q.update.Pool} {
+		if p.Name != "" {
+			q.pool = p
+		}
+	}
+	return q, q.pool.Name != ""
 }
 
 // replay judges recorded decisions by the policies of both sides.
@@ -154,7 +152,8 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	if was == is {
 		return
 	}
-	if r.Differ++; len(r.Changed) == maxRecordedChanges {
+	r.Differ++
+	if len(r.Changed) == maxRecordedChanges {
 		return
 	}
 	r.Changed = append(r.Changed, RecordedChange{

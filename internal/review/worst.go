@@ -242,7 +242,7 @@ func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 // has says whether policies say something at a level, in one of some states.
 func (p *Pool) has(level Level, states ...State) bool { return p.count(level, states...) > 0 }
 
-// count is how many findings are at a level, in one of some states.
+// count returns the number of findings with a level and one of the states.
 func (p *Pool) count(level Level, states ...State) (n int) {
 	for _, f := range p.Findings {
 		if f.Level == level && slices.Contains(states, f.State) {

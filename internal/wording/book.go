@@ -13,22 +13,22 @@ import (
 )
 
 var (
-	// statement is an action of a template that writes nothing itself, and keyword a line with nothing but one.
+	// statement matches an action that renders nothing itself, and keyword a line that contains only such an action.
 	statement = regexp.MustCompile(`^\{\{(?:- |(?:if|else|end|range|with|define|template)\b|\$\w+ :=)`)
 	keyword   = regexp.MustCompile(`(?m)^[ \t]*(\{\{(?:(?:if|else|end|range|with|define|template)\b|\$\w+ :=)[^{}\n]*\}\})[ \t]*\n`)
 	action    = regexp.MustCompile(`\{\{[^{}]+\}\}`)
-	// joint and lineBreak are what separates the lines of a phrase.
+	// joint and lineBreak match the separators between the lines of a phrase.
 	joint     = regexp.MustCompile(`\s*\n\s*([,;.:])`)
 	lineBreak = regexp.MustCompile(`\s*\n\s*`)
 )
 
-// FurtherLine stands for a line break in a value that a Book writes. It can't be printed, so that no value has one of its own.
+// FurtherLine stands for a line break in a value that a Book renders. It is not printable, so no value contains it otherwise.
 const FurtherLine = "\v"
 
-// Book has text templates, which are parsed once, and not at the start of each command. A line of nothing but a keyword leaves no line, and
-// each value goes through Safe.
+// Book renders text templates. It parses them at first use, so that commands that render nothing start faster. A line that contains only a
+// keyword leaves no line, and each value goes through Safe.
 type Book struct {
-	// Source of the templates, and the Functions that they call beside safe, line, which is Phrase, and list, which is List.
+	// Source of the templates, and the Functions that they call in addition to line (Phrase), list (List) and safe (Safe).
 	Source    string
 	Functions template.FuncMap
 
@@ -36,7 +36,7 @@ type Book struct {
 	parsing sync.Once
 }
 
-// Execute writes a template.
+// Execute renders a template.
 func (b *Book) Execute(name string, data any) string {
 	b.parsing.Do(func() {
 		source := action.ReplaceAllStringFunc(keyword.ReplaceAllString(b.Source, "$1"), func(action string) string {
@@ -54,28 +54,29 @@ func (b *Book) Execute(name string, data any) string {
 	return text.String()
 }
 
-// Phrase writes a template whose lines make one: they are joined by a space, and by nothing before a comma, semicolon, colon or full stop.
+// Phrase renders a template as one line. It joins lines with a space, or without one before a comma, semicolon, colon or full stop.
 func (b *Book) Phrase(name string, data any) string {
 	text := joint.ReplaceAllString(strings.Trim(b.Execute(name, data), " \n"), "$1")
 	return strings.ReplaceAll(lineBreak.ReplaceAllString(text, " "), FurtherLine, "\n")
 }
 
-// List is a Phrase of parts each of which begins with a comma.
+// List renders a phrase whose parts begin with a comma, without the first comma.
 func (b *Book) List(name string, data any) string {
 	return strings.TrimPrefix(b.Phrase(name, data), ", ")
 }
 
-// Sentences writes a template each of whose lines is a sentence.
+// Sentences renders a template and returns its lines, which are one sentence each.
 func (b *Book) Sentences(name string, data any) (all []string) {
 	for line := range strings.Lines(b.Execute(name, data)) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			all = append(all, strings.ReplaceAll(line, FurtherLine, "\n"))
 		}
 	}
 	return all
 }
 
-// Safe is a value that can't break out of its place. A space replaces each character that can't be printed.
+// Safe returns a value as text that cannot break the layout. It replaces line breaks by FurtherLine, and other unprintable characters by a space.
 func Safe(value any) string {
 	text := strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {

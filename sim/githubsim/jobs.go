@@ -39,17 +39,17 @@ type Job struct {
 type JobState string
 
 const (
-	// JobWaiting: it waits for an approval, and is not in the queue.
+	// JobWaiting means that the job waits for an approval, and is not in the queue.
 	JobWaiting JobState = "waiting"
-	// JobQueued: it waits for a scale set or a runner.
+	// JobQueued means that the job waits for a scale set or a runner.
 	JobQueued JobState = "queued"
-	// JobAvailable: it is offered to a scale set and not acquired.
+	// JobAvailable means that the job is offered to a scale set and not acquired.
 	JobAvailable JobState = "available"
-	// JobAssigned: it is assigned to a scale set, and no runner has started it.
+	// JobAssigned means that the job is assigned to a scale set, and no runner has started it.
 	JobAssigned JobState = "assigned"
-	// JobRunning: a runner runs it.
+	// JobRunning means that a runner runs the job.
 	JobRunning JobState = "running"
-	// JobCompleted: it has a result.
+	// JobCompleted means that the job has a result.
 	JobCompleted JobState = "completed"
 )
 

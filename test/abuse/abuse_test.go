@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,21 +327,6 @@ func verdictOf(obj kube.Object, texts ...string) (v verdict, details string) {
 	}
 	causes, details := recorder.Causes(obj, ready.Type)
 	return verdict{Ready: ready.Status, Reason: ready.Reason, Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition), Causes: settle(causes)}, settle(details)
-}
-
-// hasCause waits until an object has a condition with a cause. It finds the cause and a value in its details.
-func (s *fixture) hasCause(obj kube.Object, condition, cause, value string) {
-	s.Helper()
-	eventually(s.T, func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-			return err
-		}
-		causes, details := recorder.Causes(obj, condition)
-		if !slices.Contains(strings.Split(causes, "\n"), cause) || !strings.Contains(details, value) {
-			return fmt.Errorf("%T %s: %s has %s with %s, want %s with %s", obj, obj.GetName(), condition, causes, details, cause, value)
-		}
-		return nil
-	})
 }
 
 // has waits until a condition has a status and a reason.

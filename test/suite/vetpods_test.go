@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery"
-	"k8s.io/component-base/featuregate"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -391,7 +390,7 @@ func asServer(t *testing.T) {
 	t.Helper()
 	server, err := discovery.NewDiscoveryClientForConfigOrDie(shared.Cluster.Config).ServerVersion()
 	must(t, err)
-	gates := utilfeature.DefaultMutableFeatureGate.(featuregate.MutableVersionedFeatureGate)
+	gates := utilfeature.DefaultMutableFeatureGate
 	before := gates.EmulationVersion()
 	must(t, gates.SetEmulationVersion(version.MustParseGeneric(server.Major+"."+strings.TrimSuffix(server.Minor, "+"))))
 	t.Cleanup(func() { must(t, gates.SetEmulationVersion(before)) })
