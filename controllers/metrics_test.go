@@ -15,7 +15,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/meter"
 )
 
 // one creates a series of each metric with any labels, because a metric without series is not gathered.
@@ -32,13 +31,13 @@ func one(t *testing.T, c prometheus.Collector) {
 		}
 	}
 	switch vec := c.(type) {
-	case meter.Vec[prometheus.Counter]:
+	case *prometheus.CounterVec:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
-	case meter.Vec[prometheus.Gauge]:
+	case *prometheus.GaugeVec:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
-	case meter.Vec[prometheus.Observer]:
+	case *prometheus.HistogramVec:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
 	}

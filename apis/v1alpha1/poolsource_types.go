@@ -5,7 +5,6 @@ package v1alpha1
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -13,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DeletionPolicy is what happens to the objects that a PoolSource applied when it is deleted.
+// DeletionPolicy says what becomes of the objects a PoolSource applied when it is deleted.
 // +kubebuilder:validation:Enum=Orphan;Delete
 type DeletionPolicy string
 
@@ -49,14 +48,14 @@ type PoolSourceSpec struct {
 	// +listType=atomic
 	DependsOn []meta.NamespacedObjectReference `json:"dependsOn,omitempty"`
 
-	// serviceAccountName in the source's namespace. Corral applies and prunes with its permissions instead of the controller's.
-	// Default: the account of --default-service-account, or else the controller's own permissions.
+	// serviceAccountName in the source's namespace whose rights everything is applied and pruned with, instead of the controller's.
+	// Default: that of --default-service-account, or else the controller's own.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// commitStatus reports the outcome of a revision to GitHub: a commit status, and a check run with the errors and their lines. It needs
-	// the controller's flag --post-status.
+	// commitStatus tells GitHub what became of a revision: a commit status, and a check run with what is wrong at which line. Only
+	// where the controller runs with --post-status.
 	// +optional
 	CommitStatus *CommitStatus `json:"commitStatus,omitempty"`
 
@@ -71,7 +70,7 @@ type PoolSourceSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
-	Interval metav1.Duration `json:"interval,omitzero"`
+	Interval metav1.Duration `json:"interval"`
 
 	// retryInterval after a failed attempt. Default: interval.
 	// +optional
@@ -132,14 +131,14 @@ type SourceReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the object. Default: the namespace of the PoolSource. Another namespace needs the controller's flag
+	// namespace of the object. Default: that of the PoolSource. Another one only where the controller runs with
 	// --no-cross-namespace-refs=false.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// CommitStatus names the identity that reports the outcome of a revision to GitHub.
+// CommitStatus says as whom GitHub is told what became of a revision.
 type CommitStatus struct {
 	// connectionRef names a GitHubConnection in the same namespace with a GitHub App (or token) that may write commit statuses and, for an
 	// App, check runs of the repository.
@@ -170,22 +169,22 @@ type GitSource struct {
 	// +optional
 	ProxySecretRef *LocalObjectReference `json:"proxySecretRef,omitempty"`
 
-	// verify accepts only revisions that a known key signed.
+	// verify accepts only what somebody signed whose key is known.
 	// +optional
 	Verify *GitVerification `json:"verify,omitempty"`
 }
 
-// GitVerifyMode is what must be signed.
+// GitVerifyMode says what must be signed.
 // +kubebuilder:validation:Enum=HEAD;Tag;TagAndHEAD
 type GitVerifyMode string
 
 // What of a Git repository must be signed, as Flux has it.
 const (
-	// VerifyHEAD requires a signed commit.
+	// VerifyHEAD wants the commit signed.
 	VerifyHEAD GitVerifyMode = "HEAD"
-	// VerifyTag requires a signed annotated tag.
+	// VerifyTag wants the annotated tag signed.
 	VerifyTag GitVerifyMode = "Tag"
-	// VerifyTagAndHEAD requires both.
+	// VerifyTagAndHEAD wants both signed.
 	VerifyTagAndHEAD GitVerifyMode = "TagAndHEAD"
 )
 
@@ -195,8 +194,8 @@ type GitVerification struct {
 	// +optional
 	Mode GitVerifyMode `json:"mode,omitempty"`
 
-	// secretRef names a Secret with the public keys that are trusted: armored OpenPGP keys under any names that end in .asc, and
-	// SSH keys, one per line as in authorized_keys, under any names that end in .pub.
+	// secretRef names a Secret with the public keys of those who may sign: OpenPGP keys, armored, under any keys that end in .asc, and
+	// SSH keys, one a line as in authorized_keys, under any that end in .pub.
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 }
@@ -264,16 +263,16 @@ type PoolSourceStatus struct {
 	// +listType=atomic
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
-	// commitStatus has the reason why Corral cannot report outcomes to GitHub (spec.commitStatus). It is absent while reports succeed.
+	// commitStatus says why GitHub isn't told what became of revisions (spec.commitStatus); absent while it is.
 	// +optional
 	CommitStatus *CommitStatusFailure `json:"commitStatus,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// CommitStatusFailure is the reason why Corral cannot report outcomes to GitHub.
+// CommitStatusFailure says why GitHub isn't told what became of revisions.
 type CommitStatusFailure struct {
-	// message has GitHub's refusal, or the setting that is missing.
+	// message says what GitHub refuses, or what can't be.
 	// +required
 	Message string `json:"message"`
 	// since when.
@@ -306,14 +305,14 @@ type Diagnostic struct {
 	File string `json:"file,omitempty"`
 	// line in the file, from 1; 0 when unknown.
 	// +optional
-	Line int32 `json:"line,omitempty"`
+	Line int `json:"line,omitempty"`
 	// column in the line, from 1; 0 when unknown.
 	// +optional
-	Column int32 `json:"column,omitempty"`
+	Column int `json:"column,omitempty"`
 	// path of the field, as pools.linux.spec.scale.max.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// message has the problem and the remedy.
+	// message says what is wrong and what to do.
 	// +required
 	Message string `json:"message"`
 	// code identifies the problem, where its remedy differs from others'.
@@ -321,9 +320,6 @@ type Diagnostic struct {
 	// +kubebuilder:validation:MaxLength=64
 	Code string `json:"code,omitempty"`
 }
-
-// LineNumber returns a line or a column, counted from 1, as statuses have it.
-func LineNumber(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it was just bounded
 
 // PoolSource is where pool definitions come from.
 // +kubebuilder:object:root=true
@@ -343,7 +339,7 @@ type PoolSource struct {
 	Spec PoolSourceSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status PoolSourceStatus `json:"status,omitzero"`
+	Status PoolSourceStatus `json:"status,omitempty"`
 	Unread `json:"-"`
 }
 
@@ -383,7 +379,7 @@ func (s *PoolSourceSpec) GetTimeout() time.Duration {
 	return s.Timeout.Duration
 }
 
-// GetPrune reports whether Corral deletes objects that the source no longer declares.
+// GetPrune says whether objects that left the source are deleted.
 func (s *PoolSourceSpec) GetPrune() bool { return s.Prune == nil || *s.Prune }
 
 // GetDeletionPolicy returns what becomes of applied objects when the source is deleted.

@@ -138,8 +138,7 @@ func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 	}
 	at := plan.At(now, pool.Spec.Scale)
 	c.Scale = at.Scale
-	c.schedule = v1alpha1.ScheduleStatusOf(at.Scale)
-	c.schedule.Active = at.Active
+	c.schedule = &v1alpha1.ScheduleStatus{Active: at.Active, Min: at.Min, Max: at.Max, Idle: at.Idle}
 	if !at.Next.IsZero() {
 		c.schedule.Next = &metav1.Time{Time: at.Next}
 		c.next = max(time.Millisecond, at.Next.Sub(now))

@@ -1,27 +1,26 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest tests what linters cannot: indirect imports and other rules about the whole code. It also defines
-// the layers of the packages.
+// Package archtest holds the fence that linters can't see: what packages reach through others. And it lists the layers that
+// the fences stand between.
 package archtest
 
-// Layer is a group of packages with common rules for their behavior and imports.
+// Layer is a group of packages with one rule about what they do and import.
 type Layer struct {
 	Name string
-	// Packages are paths in the module; subpackages are included. Each pure package may import those before it in the
-	// list.
+	// Packages by their path in the module, with the ones below them. Each pure package may import those before it in the list.
 	Packages []string
-	// May describes the purpose and the restrictions of the layer, in Markdown.
+	// May is what the layer is for, and what it is kept from, in Markdown.
 	May string
 }
 
-// Layers assigns each package of internal to a layer. The tests of this package enforce it. `make generate` derives the
+// Layers says where each package of internal belongs. The tests of this package hold packages to it; `make generate` writes the
 // linter's settings in .golangci.yml and the table in docs/architecture.md from it.
 var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
-// The layers. Each may import the ones before it.
+// Layers, each above the ones that it may import.
 var (
-	Shared = Layer{"shared", []string{"internal/clientgates", "internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/catalog", "internal/claims", "internal/compile", "internal/demand", "internal/jobmatch", "internal/podspec",

@@ -4,10 +4,13 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 )
 
@@ -62,7 +65,7 @@ func newBuild() *cobra.Command {
 		}
 		for _, d := range result.uncommitted {
 			d.Message = "warning: " + d.Message
-			fmt.Fprintln(c.ErrOrStderr(), compile.Format(d))
+			printDiagnostics(c.ErrOrStderr(), []v1alpha1.Diagnostic{d})
 		}
 		objects, err := result.printed(namespace, pods)
 		if err != nil {
@@ -71,13 +74,11 @@ func newBuild() *cobra.Command {
 		if f.value == "json" {
 			return f.write(c.OutOrStdout(), list(objects))
 		}
-		for _, o := range objects {
-			fmt.Fprintln(c.OutOrStdout(), "---")
-			if err := writeYAML(c.OutOrStdout(), o.Manifest.Object); err != nil {
-				return fmt.Errorf("writing %s: %w", o.Path, err)
-			}
+		text, err := documents(objects)
+		if err != nil {
+			return err
 		}
-		return nil
+		return writeYAML(c.OutOrStdout(), text)
 	}
 	return c
 }
@@ -105,6 +106,23 @@ func fillNamespace(objects []compile.Object, namespace string) {
 
 // list wraps objects as kubectl does.
 func list(objects []compile.Object) map[string]any {
-	items := converted(objects, func(o compile.Object) map[string]any { return o.Manifest.Object })
+	items := make([]any, len(objects))
+	for i, o := range objects {
+		items[i] = o.Manifest.Object
+	}
 	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+// documents returns objects as YAML documents with sorted fields.
+func documents(objects []compile.Object) ([]byte, error) {
+	var b bytes.Buffer
+	for _, o := range objects {
+		data, err := yaml.Marshal(o.Manifest.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encoding %s: %w", o.Path, err)
+		}
+		b.WriteString("---\n")
+		b.Write(data)
+	}
+	return b.Bytes(), nil
 }

@@ -15,19 +15,18 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// MaxPositionBytes is the maximum size of all field positions. Further positions are omitted, and the position of the
-// enclosing field is used for them.
+// MaxPositionBytes bounds what positions of fields take in total. Those beyond are left out: then the place of what is around them is
+// known.
 const MaxPositionBytes = 6 << 20
 
-// Position is the position of a field in a file.
+// Position is where a field is written.
 type Position struct {
 	File   string `json:"f,omitempty"`
 	Line   int    `json:"l,omitempty"`
 	Column int    `json:"c,omitempty"`
 }
 
-// FieldOf returns the path of a field in a struct in Kubernetes' notation: spec.scale,
-// metadata.labels["corral.dev/tier"].
+// FieldOf returns the path of a field in a struct, the way Kubernetes writes it: spec.scale, metadata.labels["corral.dev/tier"].
 func FieldOf(path, name string) string {
 	switch {
 	case !ast.IsValidIdent(name):
@@ -38,25 +37,24 @@ func FieldOf(path, name string) string {
 	return path + "." + name
 }
 
-// ElementOf returns the path of an element of a list, for example containers[0].
+// ElementOf returns the path of an element of a list, as containers[0].
 func ElementOf(path string, index int) string { return path + "[" + strconv.Itoa(index) + "]" }
 
-// PositionOf returns the position of a field, or else of the closest enclosing field with a position, or else of the
-// object.
+// PositionOf returns where a field is written, or else the closest around it, or the object.
 func (o *Object) PositionOf(path string) Position {
 	for path != "" {
 		if at, ok := o.Positions[path]; ok {
 			return at
 		}
 		if path == "metadata.name" {
-			break // the name is also the label of the declaration
+			break // it is what the object is called where it is declared
 		}
 		path = around(path)
 	}
 	return Position{File: o.File, Line: o.Line, Column: o.Column}
 }
 
-// around returns the path of the enclosing field.
+// around returns the path of what a field is in.
 func around(path string) string {
 	if inner, quoted := strings.CutSuffix(path, `"]`); quoted {
 		if i := strings.LastIndex(inner, `["`); i >= 0 {
@@ -66,7 +64,7 @@ func around(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
-// Rename renames the files in the positions of an object and its fields.
+// Rename names the files of an object and its fields otherwise.
 func (o *Object) Rename(name func(file string) string) {
 	if o.File != "" {
 		o.File = name(o.File)
@@ -79,7 +77,7 @@ func (o *Object) Rename(name func(file string) string) {
 	}
 }
 
-// positionsOf finds the positions of an object's fields.
+// positionsOf finds where the fields of an object are written.
 func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
 	if !c.positions {
 		return nil
@@ -89,16 +87,15 @@ func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
 	return w.found
 }
 
-// fieldWalk walks the fields of an object.
+// fieldWalk goes through the fields of an object.
 type fieldWalk struct {
 	*compilation
 	pkg    *pkg
 	found  map[string]Position
-	labels []string // from the root of the package to the current value
+	labels []string // from the root of the package to where the walk is
 }
 
-// children visits the fields or elements of a struct or list at a position. It reports whether the user wrote any of
-// them.
+// children visits what a struct or list holds, and where that is written. It says whether any of it is a user's.
 func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (written bool) {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -122,8 +119,7 @@ func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (writt
 	return written
 }
 
-// visit records the position of a value, unless the schema added it. PositionOf then returns the position of the
-// enclosing field.
+// visit notes where a value is written, unless the schema filled it in. Then PositionOf finds what is around it.
 func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
 	w.labels = append(w.labels, label)
 	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
@@ -135,7 +131,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 		if len(own) == 0 {
 			return false
 		}
-		w.note(path, own[0].Position(), around) // the literal's position: the field may only refer to it
+		w.note(path, own[0].Position(), around) // its literal: the field may only refer to it
 		return true
 	}
 	at := w.pkg.position(w.labels, v.Pos())
@@ -146,7 +142,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 	return true
 }
 
-// note records a position if it differs from the position of the enclosing field.
+// note keeps a position that says more than that of what is around it.
 func (w *fieldWalk) note(path string, at, around token.Position) {
 	if at.Filename != "" && at != around {
 		w.notePosition(w.found, path, Position{File: at.Filename, Line: at.Line, Column: at.Column})
@@ -154,14 +150,13 @@ func (w *fieldWalk) note(path string, at, around token.Position) {
 }
 
 func (c *compilation) notePosition(found map[string]Position, path string, at Position) {
-	const rest = 30 // approximate size of the remaining JSON
+	const rest = 30 // of the JSON
 	if c.positionBytes += len(path) + len(at.File) + rest; c.positionBytes <= MaxPositionBytes {
 		found[path] = at
 	}
 }
 
-// YAMLPositions calls note with the position of each part of a YAML or JSON document. path is the document's path in an
-// object. An invalid document has no positions.
+// YAMLPositions tells where the parts of a YAML or JSON document are written that is at a path of an object; nothing if it can't be read.
 func YAMLPositions(path, file string, text []byte, note func(path string, at Position)) {
 	documents, err := yamldoc.Parse(text)
 	if err != nil || len(documents) == 0 {

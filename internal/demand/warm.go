@@ -10,29 +10,28 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Activity is the input for warm capacity.
+// Activity is what warm capacity depends on.
 type Activity struct {
-	// Idle is the number of idle runners that the pool currently declares.
+	// Idle runners that the pool declares now.
 	Idle int32
-	// Jobs is the number of jobs, and Busy the number of busy runners.
+	// Jobs that there are, and Busy runners.
 	Jobs, Busy int32
-	// LastJob is when there was last a job; after a restart, when the pool was first evaluated again. If it is zero
-	// (unknown), warm capacity does not end.
+	// LastJob is when there was a job last; after a restart, when the pool was first looked at again. A zero one is unknown: nothing ends.
 	LastJob time.Time
 	Now     time.Time
 }
 
-// Warmth is the resulting number of idle runners.
+// Warmth is how many idle runners there are to be.
 type Warmth struct {
-	// Idle replaces the declared number of idle runners.
+	// Idle runners, instead of those that the pool declares.
 	Idle int32
-	// Reason why Idle differs from the declared number, without a full stop; empty if it does not.
+	// Reason why they are others, without a full stop; empty if they are not.
 	Reason string
-	// Next is the time until the warm capacity ends if there is no job; 0 if it does not end.
+	// Next is after what time they end if no job comes; 0 for no time.
 	Next time.Duration
 }
 
-// Warm returns the number of idle runners. Boosts are added to it.
+// Warm says how many idle runners there are to be. What boosts add comes on top.
 func Warm(scale v1alpha1.ScaleSpec, a Activity) Warmth {
 	warm := Warmth{Idle: a.Idle}
 	if percent := scale.IdlePercentOfBusy; percent != nil {

@@ -12,7 +12,7 @@ import (
 
 // untilRead is what holds of an object until its fields can be read.
 var untilRead = map[string]string{
-	poolKind:          " Until then Corral makes no decisions for the pool and neither creates nor deletes runners. Running jobs continue.",
+	poolKind:          " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
 	sourceKind:        catalog.RevisionRunsOn,
 	policyKind:        catalog.LastHolds,
 	clusterPolicyKind: catalog.LastHolds,
@@ -45,7 +45,7 @@ func RemedyFor(kind string, c *Condition) string {
 	remedy := Remedy(kind, c.Reason)
 	switch {
 	case kind == poolKind && c.has(catalog.PodDenied) && c.has(catalog.PreviousRevision):
-		return remedy + " The previous revision stays in force."
+		return remedy + " The revision before goes on."
 	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
 		return remedy + " Until then the pool starts no runners and accepts no jobs."
 	case len(c.Causes) > 0 && c.Causes[0].Code != c.Reason:

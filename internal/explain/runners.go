@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -38,7 +39,8 @@ func checkRunners(v view, known symptoms) symptoms {
 		if s.State == v1alpha1.RunnerFailed {
 			row = catalog.RunnersEnd
 		}
-		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason), string(s.Cause), alike(s.Reason))
+		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason))
+		one.key += fmt.Sprintf("|%s|%s", s.Cause, alike(s.Reason))
 		one.reason, one.since = string(s.Cause), r.CreationTimestamp.Time
 		one.do = RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}})
 		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
@@ -49,7 +51,7 @@ func checkRunners(v view, known symptoms) symptoms {
 				key, isKnown = causes[object{connectionKind, connection.Namespace, connection.Name}]
 			}
 			if isKnown {
-				one.key, one.grace = key, 0
+				one.key, one.rank.grace = key, 0
 			}
 		}
 		all = append(all, one)
@@ -67,7 +69,7 @@ func checkSpec(r *v1alpha1.Runner) symptoms {
 	if r.Unreadable() != nil {
 		row = catalog.RunnerUnread
 	}
-	never.severity, never.what = row.Severity, row.Title
+	never.rank = rankOf(row.Code)
 	return symptoms{never}
 }
 
@@ -98,8 +100,8 @@ func checkQuotas(v view, known symptoms) symptoms {
 			if !isOfPods(name) || !isNear(used, hard) {
 				continue
 			}
-			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()), q.Namespace)
-			s.pools = pools[q.Namespace]
+			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()))
+			s.key, s.pools = s.key+"|"+q.Namespace, pools[q.Namespace]
 			all = append(all, s)
 		}
 	}

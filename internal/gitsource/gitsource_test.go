@@ -27,7 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// signature is the author of all commits in these tests.
+// signature is who commits in these tests, and when.
 var signature = &object.Signature{Name: "Test", Email: "test@example.com", When: time.Unix(1_000_000_000, 0)}
 
 // repo is a repository under test.
@@ -47,7 +47,7 @@ func newRepo(t *testing.T) *repo {
 	return &repo{t: t, dir: dir, git: made}
 }
 
-// commit adds files to the existing ones.
+// commit adds files to those that are there.
 func (r *repo) commit(files map[string]string) string {
 	r.t.Helper()
 	for name, content := range files {
@@ -89,7 +89,7 @@ func (r *repo) tag(name string) {
 	}
 }
 
-// serve serves the repository with git's own HTTP backend.
+// serve puts the repository behind git's own HTTP backend.
 func (r *repo) serve() http.Handler {
 	r.t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
@@ -178,7 +178,8 @@ func TestFetchOverTLSAndFromDisk(t *testing.T) {
 	}
 }
 
-// Git stores a later version of a file as a delta to an earlier one. Both are received if both are in the tree.
+// A later version of a file is stored as a difference to an earlier one, and both are
+// received when both are in the tree.
 func TestFetchUnpacksDeltas(t *testing.T) {
 	r := newRepo(t)
 	long := strings.Repeat("a line that both files have, number N\n", 500)
@@ -197,7 +198,7 @@ func TestFetchUnpacksDeltas(t *testing.T) {
 	}
 }
 
-// Links are not omitted either: reading one is an error.
+// Nor are they left out in silence: who would read one notices.
 func TestLinksAreNotFollowed(t *testing.T) {
 	r := newRepo(t)
 	if err := os.Symlink("a.cue", filepath.Join(r.dir, "b.cue")); err != nil {
@@ -379,7 +380,7 @@ func TestHangEndsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// The local port differs between connections, but the error text must not.
+// A connection has another local port each time, which must not make another error of it.
 func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": "a"})
@@ -429,7 +430,7 @@ func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	}
 }
 
-// deadline is a context that has already reached its deadline.
+// deadline is a context whose end is that of a deadline, without waiting for one.
 type deadline struct{ context.Context }
 
 func (d deadline) Err() error {

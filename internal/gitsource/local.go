@@ -15,7 +15,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// local is a repository on this machine, with or without a work tree. Its objects are read in place.
+// local is a repository on this machine, with or without a work tree. Its objects are
+// read where they are.
 type local struct {
 	repository *git.Repository
 	limits     Limits
@@ -80,7 +81,7 @@ func (l *local) resolveName(name plumbing.ReferenceName) (plumbing.Hash, error) 
 	return found.Hash(), nil
 }
 
-// peel returns the target of an annotated tag. Any other hash is a commit.
+// peel returns what an annotated tag stands for, and any other hash as the commit that it is.
 func (l *local) peel(hash plumbing.Hash) (target, error) {
 	tag, err := object.GetTag(l.repository.Storer, hash)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {

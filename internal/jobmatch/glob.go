@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Patterns match texts. Matching one pattern takes linear time and no memory.
+// Patterns are compared with texts. A comparison with one pattern takes time in proportion to the lengths of the two, and no memory.
 type Patterns struct {
 	texts   []string
-	crosses bool // a * matches / too
+	crosses bool // a * stands for / too
 }
 
-// Compile returns patterns in which * matches any characters but /.
+// Compile returns patterns in which * stands for any characters but /.
 func Compile(patterns []string) Patterns { return Patterns{texts: patterns} }
 
-// CompileNames returns patterns in which * matches any characters.
+// CompileNames returns patterns in which * stands for any characters.
 func CompileNames(patterns []string) Patterns { return Patterns{texts: patterns, crosses: true} }
 
 // CompileRepositories returns patterns of OWNER/NAME for AnyRepository.
@@ -29,7 +29,7 @@ func CompileRepositories(patterns []string) Patterns {
 	return Compile(all)
 }
 
-// Any reports whether a text matches one of the patterns. An empty list matches everything.
+// Any reports whether a text matches one of the patterns. No pattern is for all.
 func (p Patterns) Any(text string) bool {
 	match := Glob
 	if p.crosses {
@@ -38,21 +38,21 @@ func (p Patterns) Any(text string) bool {
 	return len(p.texts) == 0 || slices.ContainsFunc(p.texts, func(pattern string) bool { return match(pattern, text) })
 }
 
-// AnyRepository is Any for a repository, OWNER/NAME, ignoring case.
+// AnyRepository is Any for a repository as OWNER/NAME, whatever its case.
 func (p Patterns) AnyRepository(repository string) bool { return p.Any(strings.ToLower(repository)) }
 
-// Glob reports whether text matches a pattern in which * matches any characters but /.
+// Glob reports whether text matches a pattern in which * stands for any characters but /.
 func Glob(pattern, text string) bool {
 	part, restOfPattern, isMore := strings.Cut(pattern, "/")
 	field, restOfText, hasMore := strings.Cut(text, "/")
 	return isMore == hasMore && matchPart(part, field) && (!isMore || Glob(restOfPattern, restOfText))
 }
 
-// cut is a variable so that a test can count the visited characters.
+// cut is a variable so that a test can count the characters that are looked at.
 var cut = strings.Cut
 
-// matchPart looks for each literal text between two stars after the previous one. The first match is the best, because
-// it leaves the most text for the following ones. So no character is visited twice.
+// matchPart looks for each text between two stars behind the one before. The first place is the best: it leaves the most for the texts
+// that follow. So no character is looked at twice.
 func matchPart(pattern, text string) bool {
 	wanted, pattern, isMore := cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, wanted)

@@ -29,7 +29,7 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// bench is a reporter with a fake cluster that has one pool. It records the reporter's writes and events.
+// bench is a reporter over a fake cluster with one pool, and what it did.
 type bench struct {
 	reporter *kube.Reporter
 	client   client.Client
@@ -68,8 +68,7 @@ func (b *bench) pool(t *testing.T) *v1alpha1.RunnerPool {
 	return p
 }
 
-// The cache may return an object from before the last status write. The next status must be compared with the
-// written one.
+// The cache may show an object as it was before the last write of its status. What is written next must not be compared with that.
 func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) {
 	b := newBench(t)
 	b.reporter.Written = kube.NewWritten()
@@ -84,7 +83,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	finish(older.DeepCopy(), kube.Progress(time.Second, catalog.SessionOpening.With()))
 	finish(older.DeepCopy(), nil)
 	if now := b.pool(t); !conditions.IsReady(now) {
-		t.Errorf("the session is open, but the conditions are %+v", now.Status.Conditions)
+		t.Errorf("the session is open, the status says %+v", now.Status.Conditions)
 	}
 	changed := b.pool(t)
 	changed.Labels = map[string]string{"a": "b"}
@@ -94,7 +93,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	shown := b.pool(t)
 	finish(shown, nil)
 	if shown.Labels["a"] != "b" {
-		t.Error("the last write replaced a newer status")
+		t.Error("what is newer than the last write was replaced by it")
 	}
 }
 
@@ -103,7 +102,7 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 	cases := map[string]struct {
 		done    kube.Done
 		outcome error
-		// want lists the conditions as TYPE=STATUS/REASON.
+		// want are the conditions as TYPE=STATUS/REASON.
 		want   []string
 		result ctrl.Result
 		err    error
@@ -182,7 +181,7 @@ func TestALostStatusIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(b.last), `[{"op":"add","path":"/status","value":{"conditions":`) {
-		t.Errorf("wrote %s, which leaves the unreadable field in place", b.last)
+		t.Errorf("wrote %s, which leaves what can't be read", b.last)
 	}
 }
 
@@ -198,7 +197,7 @@ func TestWhatDoesNotChangeIsNeitherWrittenNorTold(t *testing.T) {
 	}
 }
 
-// A retry of the same failure keeps its start time, and emits no further event.
+// What is wrong is wrong since it began, and it is one event, however often it is tried again.
 func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 	b := newBench(t)
 	begun := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
@@ -221,7 +220,7 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 			t.Errorf("%d: %q since %s", i, ready.Message, ready.LastTransitionTime)
 		}
 		if ready.Message != outcome.Error() {
-			t.Errorf("%d: %q was not written", i, outcome)
+			t.Errorf("%d: %q isn't written", i, outcome)
 		}
 	}
 	if len(b.events) != 2 {
@@ -246,7 +245,7 @@ func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 	}
 }
 
-// If the other object that was expected to report a failure does not, this object emits the event, once.
+// What another object was to tell of, and doesn't, is told once.
 func TestWhatNobodyElseTellsIsToldLate(t *testing.T) {
 	b := newBench(t)
 	for i, done := range []kube.Done{{Elsewhere: true}, {Elsewhere: true}, {News: true}, {}} {
@@ -348,15 +347,14 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 		got = append(got, change(jobs+1))
 		now = now.Add(time.Second)
 	}
-	// One write per second, including the first statuses, which are news. After five seconds, all waiting changes are
-	// written.
+	// One a second, also of the first, which are news; and after five seconds whoever still waits.
 	if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 7, 8}, got); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
 
-// Even if many statuses in one namespace change, a change in another namespace is written at once. The total rate
-// of writes stays close to the limit.
+// However many statuses of one namespace change, a change in another one is written at once, and both together make about as many writes a second
+// as there may be.
 func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 	const perSecond, greedy = 8, 40
 	now := time.Unix(1_000_000, 0)
@@ -373,7 +371,7 @@ func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got [][2]int // writes per namespace in each of the first seconds
+	var got [][2]int // writes of each namespace in the first seconds
 	for range 4 {
 		writes := [2]int{}
 		for i, p := range pools {
@@ -393,8 +391,7 @@ func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 	}
 }
 
-// Readers compare the times of conditions with timestamps of the API server, so conditions use the reporter's
-// clock rather than the machine's.
+// What reads conditions compares their times with those of objects, which are the API server's: this machine's clock may be another.
 func TestConditionsChangeByTheReportersClock(t *testing.T) {
 	b, now := newBench(t), time.Unix(1_000_000, 0)
 	b.reporter.Now = func() time.Time { return now }
@@ -415,7 +412,7 @@ func TestConditionsChangeByTheReportersClock(t *testing.T) {
 	}
 }
 
-// Causes are for programs. They contain the parameters of the message and the time since when they hold.
+// The causes of conditions are for programs: with the facts that a message is rendered from, and since when they hold.
 func TestCausesAreWritten(t *testing.T) {
 	b, now := newBench(t), time.Unix(1_000_000, 0)
 	b.reporter.Now = func() time.Time { return now }
@@ -441,16 +438,16 @@ func TestCausesAreWritten(t *testing.T) {
 	if !got[2].Since.Time.Equal(now.Add(-time.Hour)) || !got[0].Since.Time.Equal(now) {
 		t.Errorf("since %s and %s", got[0].Since, got[2].Since)
 	}
-	if want := "GitHub responded with 502 to requests made for pools; next try by 14:47:40Z; pools continue with the previous credentials: a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
+	if want := "GitHub answered 502 to calls for pools; next try by 14:47:40Z; pools go on with the former credentials, and a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
 		t.Errorf("the message is %q", conditions.GetMessage(pool, v1alpha1.ReadyCondition))
 	}
 	pool = finish(nil)
 	if len(pool.Status.Causes) != 1 || pool.Status.Causes[0].Condition != v1alpha1.HealthyCondition {
-		t.Errorf("the pool is ready, but its causes are %+v", pool.Status.Causes)
+		t.Errorf("it is ready, and the causes are %+v", pool.Status.Causes)
 	}
 }
 
-// The size of a status is bounded, whatever the size of a cause's parts.
+// A status is bounded, whatever a cause's parts are.
 func TestCausesAreCut(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("x", 5000)
@@ -467,7 +464,7 @@ func TestCausesAreCut(t *testing.T) {
 	}
 }
 
-// A status from an older release has no causes. After an upgrade, the same failure does not emit another event.
+// A status of an older release has no causes. What it reports is no news to the next one.
 func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool(t)
@@ -480,8 +477,7 @@ func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	}
 }
 
-// If another program changes the wording of its error for the same spec, no event is emitted. After a change of
-// the spec, an event is emitted.
+// What another program says of the same spec is no news when it says it otherwise; of another spec it is: a user changed something.
 func TestAnotherDetailIsNewsOfAnotherSpec(t *testing.T) {
 	b := newBench(t)
 	for i, step := range []struct {
@@ -503,8 +499,7 @@ func TestAnotherDetailIsNewsOfAnotherSpec(t *testing.T) {
 	}
 }
 
-// After an upgrade to a release with a different wording for the same cause, no event is emitted. The Ready
-// condition gets the new wording.
+// A release that words a cause otherwise emits no event for it: the cause is the same. Ready says it in the new words.
 func TestAnotherWordingIsNoNews(t *testing.T) {
 	outcomes := func() map[string]error {
 		all := map[string]error{}
@@ -530,7 +525,7 @@ func TestAnotherWordingIsNoNews(t *testing.T) {
 	for code, outcome := range outcomes() {
 		finish(code, outcome)
 		if got := conditions.GetMessage(benches[code].pool(t), v1alpha1.ReadyCondition); len(benches[code].events) != 1 || got != outcome.Error() {
-			t.Errorf("%s: %d events, got the message %q", code, len(benches[code].events), got)
+			t.Errorf("%s: %d events, it says %q", code, len(benches[code].events), got)
 		}
 	}
 }

@@ -23,13 +23,13 @@ const (
 	KindClusterRunnerPolicy = "ClusterRunnerPolicy"
 )
 
-// Names of the decisions, as in Policy.Decisions.
+// Names of the decisions, as Policy.Decisions has them.
 const (
-	// DecisionScaling is the decision of corral.scaling.
+	// DecisionScaling is what corral.scaling answers.
 	DecisionScaling = "scaling"
-	// DecisionTemplate is the decision of corral.template.
+	// DecisionTemplate is what corral.template answers.
 	DecisionTemplate = "template"
-	// DecisionUpdate is the decision of corral.update.
+	// DecisionUpdate is what corral.update answers.
 	DecisionUpdate = "update"
 )
 
@@ -37,32 +37,31 @@ const (
 type Source struct {
 	// Kind is KindRunnerPolicy or KindClusterRunnerPolicy.
 	Kind string
-	// Namespace is the namespace of the object; empty for the cluster kind.
+	// Namespace of the object; empty for the cluster kind.
 	Namespace string
-	// Name is the name of the object.
+	// Name of the object.
 	Name string
-	// Mode is the mode; empty means Enforce.
+	// Mode is Enforce if empty.
 	Mode v1alpha1.PolicyMode
-	// Selector selects pools by labels; nil selects every pool in reach.
+	// Selector of pools by labels; nil selects every pool in reach.
 	Selector *metav1.LabelSelector
-	// Namespaces are the namespaces that a cluster policy binds, with * for any characters; none means all.
+	// Namespaces that a cluster policy binds, by name or with * for any characters; none means all.
 	Namespaces []string
-	// Library enables built-in rules, which read it as data.library.
+	// Library switches on built-in rules, which read it as data.library.
 	Library *v1alpha1.PolicyLibrary
-	// Modules are Rego modules by file name; files that end in _test.rego are ignored.
+	// Modules are Rego by file name; files that end in _test.rego are left out.
 	Modules map[string]string
 	// Data is merged at the root of data.
 	Data map[string]any
-	// DataFiles are JSON or YAML files by name. They are merged at the root of data when the policy is loaded.
+	// DataFiles are JSON or YAML by file name, merged at the root of data when the policy is loaded.
 	DataFiles map[string]string
-	// Partial is true if there are more modules and data than this Source contains. References may then refer to the
-	// missing part.
+	// Partial is true when more modules and data exist than are known here: then what rules refer to may be among those.
 	Partial bool
 	// Parameters are data.parameters.
 	Parameters map[string]any
 }
 
-// Ref returns the policy's name: KIND/NAME or KIND/NAMESPACE/NAME.
+// Ref names the policy: KIND/NAME or KIND/NAMESPACE/NAME.
 func (s Source) Ref() string {
 	if s.Namespace == "" {
 		return s.Kind + "/" + s.Name
@@ -70,38 +69,39 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
-// IsLibrary reports whether a policy has no rules but the built-in library's, and no files to parse. Its parameters may
-// still be a tenant's.
+// IsLibrary reports whether a policy has no rules but the built-in library's, and nothing that has to be parsed. Its
+// parameters may still be a tenant's.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
-// Policy is one policy object, loaded. It does not change, except for its quarantine and its retirement.
+// Policy is one policy object, loaded. It never changes, but for its quarantine, and when it is in force no more.
 type Policy struct {
 	source      Source
 	ref         string
 	digest      string
-	selector    labels.Selector // nil if the source has none
+	selector    labels.Selector // nil when the source's is none
 	diagnostics []v1alpha1.Diagnostic
 	facts       Facts
-	program     *program // nil with diagnostics, and if only another process has the rules
-	asker       Asker    // nil if only this process evaluates the rules
-	limit       Limit    // of an evaluation in this process; nil for none
+	program     *program // nil with diagnostics, and when the rules are only elsewhere
+	asker       Asker    // nil when the rules are only here
+	limit       Limit    // of an evaluation here; nil for none
 	quarantine  quarantine
 	retired     atomic.Bool
 }
 
-// Retire marks the policy as no longer in force. A decision that is already void then skips it.
+// Retire says that the policy is in force no more. A decision that is void already doesn't ask it then.
 func (p *Policy) Retire() { p.retired.Store(true) }
 
-// Facts are the properties of a policy's rules that a process without the rules needs.
+// Facts is what is known of a policy's rules to who doesn't have them.
 type Facts struct {
-	// Decisions are the decisions that it takes part in, sorted.
+	// Decisions that it takes part in, sorted.
 	Decisions []string
-	// Needs are the inputs that its scaling rules read.
+	// Needs are what its scaling rules read.
 	Needs Needs
 }
 
-// Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
-// with NotLoaded. Untrusted rules must be loaded in a limited process: compiling them may use all memory, or never end.
+// Load parses, checks and compiles a policy. With diagnostics it can't be asked: it binds
+// its pools all the same, and fails with NotLoaded for every decision. Rules that aren't trusted
+// must be loaded in a limited process: compiling them may take all memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	p, d := declared(source)
 	checkSource(&source, &d)
@@ -113,11 +113,11 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	} else {
 		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs}
 	}
-	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program contains them
+	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program has them
 	return p, p.Diagnostics()
 }
 
-// Elsewhere returns a policy whose rules were loaded without diagnostics in another process.
+// Elsewhere returns a policy whose rules another process has, which Load found nothing wrong with there.
 func Elsewhere(source Source, facts Facts, asker Asker) *Policy {
 	p, d := declared(source)
 	p.facts, p.asker, p.diagnostics = facts, asker, d.sorted()
@@ -138,7 +138,7 @@ func declared(source Source) (*Policy, diagnostics) {
 	return p, d
 }
 
-// tryBuild builds a policy. It reports a panic of the compiler as a diagnostic.
+// tryBuild builds a policy, and tells of a fault of the compiler instead of falling over it.
 func tryBuild(source *Source, d *diagnostics) (p *program) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -149,8 +149,8 @@ func tryBuild(source *Source, d *diagnostics) (p *program) {
 	return build(source, d)
 }
 
-// Broken returns a policy that binds its pools and fails every decision with NotLoaded. The diagnostics name the
-// problem that prevents the policy from loading, such as a missing ConfigMap.
+// Broken returns a policy that binds its pools and fails every decision with NotLoaded, for
+// what keeps it from being made, such as a ConfigMap that is gone.
 func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
 	reach := Source{
 		Kind: source.Kind, Namespace: source.Namespace, Name: source.Name, Mode: source.Mode,
@@ -165,45 +165,45 @@ func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
 	return p
 }
 
-// Ref returns the policy's name, as Source.Ref does.
+// Ref names the policy, as Source.Ref.
 func (p *Policy) Ref() string { return p.ref }
 
-// Mode determines what happens with the policy's answers.
+// Mode says what becomes of its answers.
 func (p *Policy) Mode() v1alpha1.PolicyMode {
 	return cmp.Or(p.source.Mode, v1alpha1.PolicyEnforce)
 }
 
-// Digest returns a hash of modules, data, library and parameters.
+// Digest is a hash of modules, data, library and parameters.
 func (p *Policy) Digest() string { return p.digest }
 
-// Facts returns the properties of its rules.
+// Facts is what is known of its rules.
 func (p *Policy) Facts() Facts { return p.facts }
 
-// Decisions returns the decisions that it takes part in, sorted.
+// Decisions that it takes part in, sorted.
 func (p *Policy) Decisions() []string { return slices.Clone(p.facts.Decisions) }
 
-// isLoaded reports whether it can be evaluated.
+// isLoaded tells whether it can be asked.
 func (p *Policy) isLoaded() bool { return len(p.diagnostics) == 0 }
 
-// Diagnostics returns the problems that prevent it from being loaded.
+// Diagnostics say what keeps it from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
-// Quarantined returns the namespaces for which it is in quarantine, sorted.
+// Quarantined lists the namespaces for whose pools it is asked only from time to time, as it took too much too often, sorted.
 func (p *Policy) Quarantined() []string { return p.quarantine.namespaces() }
 
-// Binds reports whether the policy applies to the pool.
+// Binds tells whether the policy is asked about the pool.
 func (p *Policy) Binds(pool Pool) bool {
 	return p.reaches(pool.Namespace) && (p.selector == nil || p.selector.Matches(labels.Set(pool.Labels)))
 }
 
-// reaches reports whether the policy can apply to pools of the namespace.
+// reaches tells whether pools of the namespace can be bound.
 func (p *Policy) reaches(namespace string) bool {
 	if !p.isCluster() {
 		return p.source.Namespace == namespace
 	}
 	return len(p.source.Namespaces) == 0 || slices.ContainsFunc(p.source.Namespaces, func(pattern string) bool {
 		ok, err := path.Match(pattern, namespace)
-		return ok || err != nil // an invalid pattern binds all namespaces
+		return ok || err != nil // what can't be read binds all
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestInputsAreOfTheirSchema validates actual inputs of rules against the published schemas.
+// TestInputsAreOfTheirSchema holds what rules are really given against what is published.
 func TestInputsAreOfTheirSchema(t *testing.T) {
 	in := fleetInput()
 	in.Usage.Labels = map[string]Group{"team": in.Usage.Namespace}

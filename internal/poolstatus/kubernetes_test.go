@@ -24,28 +24,26 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// otherReleases lists the reasons in other Kubernetes releases than the local control plane's, one per line:
-// release, kind, reason, file.
+// otherReleases has the reasons of releases of Kubernetes that the local control plane is not made of, one a line: release, kind, reason, file.
 const otherReleases = "testdata/kubernetes-reasons.txt"
 
 var record = flag.String("record", "", "releases of k8s.io/kubernetes, such as v1.37.2, to read for "+otherReleases)
 
-// kinds of reasons, by the table that contains them.
+// kinds of reasons, and what knows them.
 const (
 	ofPods       = "pod"
 	ofDisruption = "disruption"
 	ofContainers = "container"
 )
 
-// resizing is a kubelet's reason for refusing to change the resources of a running pod. It does not end the pod:
-// pkg/kubelet/allocation/handlers.go.
+// resizing is a reason by which a kubelet refuses to change the resources of a pod that it runs. It ends no pod: pkg/kubelet/allocation/handlers.go.
 const resizing = "Infeasible"
 
-// completed is the reason of a container that succeeded.
+// completed is the reason of a container that ended well.
 const completed = "Completed"
 
-// A Kubernetes release may end pods for a reason that is missing from the tables. This test reads the source of the
-// local control plane's release, whose version rises with the version of the libraries.
+// A release of Kubernetes may end pods for a reason that the tables lack. The source of the local control plane's release is read here: its version
+// rises with that of the libraries.
 func TestEveryReasonOfKubernetesIsKnown(t *testing.T) {
 	t.Parallel()
 	found := readReasons(t, folderOf(t, "k8s.io/kubernetes"), folderOf(t, "k8s.io/api"))
@@ -113,11 +111,10 @@ func recordReasons(t *testing.T, releases []string) {
 	}
 }
 
-// computed lists expressions that pass on a reason that is found elsewhere. Any other expression fails the test,
-// because a reason could be missed.
+// computed are expressions that hand on a reason that is found elsewhere. With any other, the test would miss a reason.
 var computed = []string{
 	"admissionErr.Type()", "reason", "result.Reason", "re.PredicateName", "r.Name", "oldPodStatus.Reason", "pod.Status.Reason", "cs.Reason",
-	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of waiting containers
+	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of containers that wait
 	`fmt.Sprintf("%s%s", InsufficientResourcePrefix, re.ResourceName)`,
 }
 
@@ -130,7 +127,7 @@ type sources struct {
 	found     map[string]map[string]string   // by kind and reason: where it is written
 }
 
-// constant is the value of a constant, and its file.
+// constant is the value of one, and the file that has it.
 type constant struct {
 	value ast.Expr
 	file  *ast.File
@@ -169,7 +166,7 @@ func (s *sources) read(path string) {
 	where := strings.TrimPrefix(path, s.root+"/")
 	note := func(kind string, e ast.Expr) {
 		reason, ok := s.value(filepath.Dir(path), file, e)
-		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable that hides the constant
+		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable, which hides the constant
 			reason, ok = "", false
 		}
 		switch {
@@ -186,7 +183,7 @@ func (s *sources) read(path string) {
 		switch n := n.(type) {
 		case *ast.CompositeLit:
 			s.literal(where, n, note)
-		case *ast.CallExpr: // of Kubelet.rejectPod, whose second-last argument is the reason
+		case *ast.CallExpr: // of Kubelet.rejectPod, whose reason comes last but one
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "rejectPod" {
 				note(ofPods, n.Args[len(n.Args)-2])
 			}
@@ -201,7 +198,7 @@ func (s *sources) read(path string) {
 	})
 }
 
-// literal finds the reasons in composite literals that describe the end of a pod.
+// literal finds the reasons of values that make a pod's end.
 func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind string, e ast.Expr)) {
 	fields := map[string]ast.Expr{}
 	for _, e := range l.Elts {
@@ -229,7 +226,7 @@ func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind stri
 	}
 }
 
-// assignment finds the reasons that are written into the status of a pod, or passed to a function that does so.
+// assignment finds the reasons that are written into the status of a pod, or handed to what does that.
 func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind string, e ast.Expr)) {
 	for i, to := range a.Lhs {
 		if i >= len(a.Rhs) {
@@ -246,7 +243,7 @@ func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind str
 	}
 }
 
-// value returns the string value of an expression.
+// value returns the text that an expression stands for.
 func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -271,7 +268,7 @@ func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool
 	return "", false
 }
 
-// imported returns the folder of a package by its name in a file; "" if it is not part of Kubernetes.
+// imported is the folder of a package by the name that a file has for it; "" if it is none of Kubernetes.
 func (s *sources) imported(file *ast.File, name string) string {
 	for _, i := range file.Imports {
 		path, _ := strconv.Unquote(i.Path.Value)
@@ -332,8 +329,7 @@ func (s *sources) text(n ast.Node) string {
 	return b.String()
 }
 
-// The tables contain only reasons that some release writes, except for reasons of container runtimes and one constant
-// that still exists in the source.
+// The tables have no reason that no release writes, but for those of container runtimes and a constant that the source still has.
 func TestTheTablesHaveNoReasonTooMany(t *testing.T) {
 	text, err := os.ReadFile(otherReleases)
 	if err != nil {

@@ -43,8 +43,7 @@ func TestTheSameOfManySubjectsIsToldOnce(t *testing.T) {
 	}
 }
 
-// A finding that covers several pools keeps its fingerprint if pools are added. Otherwise, code scanning would
-// close an alert and open another one.
+// Code scanning would close an alert and open another.
 func TestWhatIsToldOfSeveralIsKnownAgainWhoeverJoins(t *testing.T) {
 	joined := func(names ...string) (fingerprints []string) {
 		r := &review.Result{Verdict: review.Denied}
@@ -72,7 +71,7 @@ func TestWhatIsToldOfSeveralIsKnownAgainWhoeverJoins(t *testing.T) {
 	}
 }
 
-// The report about costs first explains why pools are missing, and names only a few of them.
+// Who reads of costs learns first why some are left out.
 func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 	names := func(n int) (all []string) {
 		for i := range n {
@@ -105,7 +104,7 @@ func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
 	}
 }
 
-// Code scanning identifies each policy by its name.
+// Code scanning knows each by its name.
 func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
 	r := &review.Result{}
 	for _, name := range []string{"RunnerPolicy/ci/a", "RunnerPolicy/ci/b"} {

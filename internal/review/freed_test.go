@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// granting limits each team's max to the number in the policy's data.
+// granting grants each team runners, by the data beside it.
 const granting = `package corral.scaling
 
 import rego.v1
@@ -20,7 +20,7 @@ import rego.v1
 limit contains {"field": "max", "atMost": data.grants[input.pool.metadata.labels.team], "reason": "the team's grant"}
 `
 
-// teams returns the CUE of pools with the given team label and max.
+// teams are pools of a team, each with the max that a template for its name has.
 func teams(t *testing.T, team string, most int, names ...string) string {
 	t.Helper()
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
@@ -32,7 +32,7 @@ func teams(t *testing.T, team string, most int, names ...string) string {
 
 func rego(text string) string { return strings.ReplaceAll(text, "pool.metadata.labels", "pool.labels") }
 
-// A change of a policy is reported with the part that changed and its position.
+// A policy that changes is told by what of it does, and where.
 func TestDataOfPoliciesIsToldAsSuch(t *testing.T) {
 	pools := teams(t, `{team: "ads"}`, 100, "ads")
 	inCUE := func(most int) string {
@@ -83,7 +83,7 @@ func TestDataOfPoliciesIsToldAsSuch(t *testing.T) {
 	}
 }
 
-// The review warns if a deleted policy or a changed label removes a limit.
+// A policy that goes, and a label on which a limit hangs, are warnings.
 func TestPoolsThatAreFreedOfALimitAreWarnedOf(t *testing.T) {
 	data, grant := "grants: {ads: 30}\n", rego(granting)
 	pools := teams(t, `{team: "ads"}`, 100, "a", "b")

@@ -14,22 +14,23 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Problem is an error in a schedule.
+// Problem is what is wrong with a schedule.
 type Problem struct {
-	// Path of the field in a RunnerPool, for example spec.scale.schedules[0].timeZone.
+	// Path of the field in a RunnerPool, as spec.scale.schedules[0].timeZone.
 	Path string
-	// Message describes the error and what to do.
+	// Message says what is wrong and what to do.
 	Message string
 }
 
-// String returns the path and the message.
+// String is the path with the message.
 func (p Problem) String() string { return p.Path + ": " + p.Message }
 
-// Limits of a CronWindow's duration.
+// Bounds of a CronWindow's duration.
 const minDuration, maxDuration = time.Minute, 366 * day
 
-// Compile compiles schedules. It returns their errors as problems, and a plan with the other schedules. A caller should
-// not act on the plan if there are problems, because a number may be missing from it.
+// Compile reads schedules. What is wrong with them is in the problems, none of which is a
+// warning; the plan is of the others. Who has problems should not act on the plan: a number may be
+// missing from it.
 func Compile(schedules []v1alpha1.Schedule) (*Plan, []Problem) {
 	p := &Plan{}
 	var problems []Problem
@@ -76,7 +77,7 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 	"Thursday": time.Thursday, "Friday": time.Friday, "Saturday": time.Saturday,
 }
 
-// all are the days of a weekly window before its weekdays are applied.
+// all are the days that a window of the week may be on before its weekdays are looked at.
 const all = 1<<63 - 1
 
 func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *fieldError) {
@@ -108,7 +109,7 @@ func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *field
 	return newRecurrence(place, d, []int{from}, time.Duration(to-from)*time.Minute), nil
 }
 
-// parser accepts five fields. It must not get a zone, which has a separate field.
+// parser is for five fields; it must not see a zone, which is in a field of its own.
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // star marks a field that is * in the masks of package cron.
@@ -142,7 +143,7 @@ func parseCron(expression string) (*cron.SpecSchedule, error) {
 	case strings.Contains(expression, "TZ="):
 		return nil, errors.New("a zone in it is not read: set the schedule's field timeZone")
 	case strings.HasPrefix(expression, "@"):
-		return nil, fmt.Errorf("%.40q is an unsupported short form: %s", expression, cronFields)
+		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", expression, cronFields)
 	case len(expression) > 128:
 		return nil, fmt.Errorf("it is longer than 128 characters: %s", cronFields)
 	}

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// dialWithin and passWithin are the timeouts for reaching the leader and for its answer.
+	// dialWithin and passWithin are when the leader must have been reached, and have answered.
 	dialWithin, passWithin = time.Second, 5 * time.Second
-	// passSlots is how many events are forwarded at once.
+	// passSlots is how many events are passed on at once.
 	passSlots = 48
-	// maxAnswer is how many bytes of the leader's answer are returned.
+	// maxAnswer is how many bytes of the leader's answer are passed back.
 	maxAnswer = 1 << 10
 )
 
-// Leader identifies the process that accepts events.
+// Leader says who takes events.
 type Leader interface {
-	// Leads reports whether this process is the leader.
+	// Leads reports whether it is this process.
 	Leads() bool
-	// Peer returns the address of the leader's server, or an error while it is unknown.
+	// Peer returns where the leader's server listens, or an error while that isn't known.
 	Peer(ctx context.Context) (Peer, error)
-	// Failed reports that the address could not be reached.
+	// Failed says that nobody listens there.
 	Failed(address string)
 }
 
@@ -38,11 +38,11 @@ type Leader interface {
 type Peer struct {
 	// Address is its host and port.
 	Address string
-	// Key proves to it that a request comes from a replica: it is that replica's Options.Key.
+	// Key tells it that a request comes from a replica: Options.Key there.
 	Key string
 }
 
-// newForwarder returns a client that uses neither proxies nor redirects.
+// newForwarder makes a client that goes to the address that it is given and nowhere else.
 func newForwarder() *http.Client {
 	return &http.Client{
 		Timeout:       passWithin,
@@ -57,8 +57,7 @@ func newForwarder() *http.Client {
 	}
 }
 
-// pass forwards an event to the leader unchanged. The leader verifies the signature again, so it need not trust the
-// replica.
+// pass sends an event on to the leader, as it came: the leader verifies the signature again, so a replica is trusted with nothing.
 func (s *Server) pass(d *delivery, body []byte) answer {
 	if d.Header.Get(forwardedHeader) != "" {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader has changed.", retry: retryAfter}
@@ -90,14 +89,14 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	return answerOf(response)
 }
 
-// isDial reports whether a connection could not be established. Other errors concern one request only: its sender may
-// have left, or it may have waited too long.
+// isDial reports whether a connection couldn't be made. Other errors are of one request only: its sender may have gone, or
+// it may have waited for too long.
 func isDial(err error) bool {
 	op := new(net.OpError)
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// answerOf converts the leader's answer.
+// answerOf gives back what the leader said.
 func answerOf(response *http.Response) answer {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
@@ -107,7 +106,7 @@ func answerOf(response *http.Response) answer {
 	switch {
 	case a.status == http.StatusAccepted:
 	case a.status >= 400 && a.status < 500 && a.status != http.StatusTooManyRequests:
-		// The event was signed, so its source is not at fault.
+		// Signed, so its source isn't to blame.
 		a.result = unready
 	default:
 		a.result, a.status, a.retry = unready, http.StatusServiceUnavailable, retryAfter

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxConnections is how many connections are open at once.
+	// maxConnections are open at once.
 	maxConnections = 2048
-	// maxHead is the maximum size of a request's headers in bytes.
+	// maxHead is the most bytes of a request's headers.
 	maxHead = 16 << 10
-	// Timeouts of a connection: for a request's headers, for the whole request, for the answer, and without a request.
+	// Times of a connection: for a request's head, for all of it, for the answer, and without a request.
 	headWithin, requestWithin, writeWithin, idleFor = 5 * time.Second, 15 * time.Second, 15 * time.Second, 90 * time.Second
-	// shutdownWithin is how long requests may take to finish when the server stops.
+	// shutdownWithin is how long requests may take to end when the server is to.
 	shutdownWithin = 5 * time.Second
 )
 
-// Serve serves connections until ctx ends, and then lets active requests finish.
+// Serve answers connections until ctx ends, and then lets those requests end that are under way.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, MaxHeaderBytes: maxHead,
@@ -49,7 +49,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return server.Close()
 }
 
-// debugWriter logs the HTTP server's messages at debug level only, because any client can cause them.
+// debugWriter logs what the HTTP server says, which anybody can make it say: only where somebody looks for it.
 type debugWriter struct{ log logr.Logger }
 
 func (w debugWriter) Write(line []byte) (int, error) {

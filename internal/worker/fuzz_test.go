@@ -14,8 +14,9 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// FuzzWorker compiles arbitrary bytes in children with small limits. There must be a valid result within the limits,
-// and this process must survive. Inputs that use unlimited resources are included.
+// FuzzWorker feeds any bytes as definitions to children with small limits: whatever they are, there is
+// a result within the limits, fit to be shown, and this process lives on. What explodes is
+// welcome here.
 func FuzzWorker(f *testing.F) {
 	const same = "package pools\n"
 	for _, seed := range []string{
@@ -47,8 +48,8 @@ func FuzzWorker(f *testing.F) {
 	})
 }
 
-// FuzzPolicies loads arbitrary text as rules in a child with small limits, and evaluates them. The policy must either
-// have diagnostics or be usable, and this process and the Evaluator must survive.
+// FuzzPolicies loads any text as rules in a child with small limits, and asks them. It must be told what is wrong, or
+// be a policy that can be asked; whatever it takes, this process lives on, and so does the Evaluator.
 func FuzzPolicies(f *testing.F) {
 	for _, seed := range []string{
 		"", "package a", limits(`{"field": "max", "atMost": 60, "reason": "r"}`), hostile["never ends"], hostile["grows a text"],

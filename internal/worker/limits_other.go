@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// limit does nothing: the parent limits wall time and output.
+// limit does nothing: wall time and output are bounded by the parent.
 func limit(Limits) error { return nil }
 
-// isolate does nothing: exec kills the child at its timeout.
+// isolate leaves the child as it is: exec kills it at the end of its time.
 func isolate(*exec.Cmd) {}
 
-// The parent only limits wall time, so these report no usage.
+// cpuOf and memoryOf know nothing: wall time is bounded by the parent.
 func cpuOf(int) (time.Duration, error) { return 0, nil }
 
 func memoryOf(int) (uint64, error) { return 0, nil }

@@ -5,7 +5,7 @@ package main
 
 import "fmt"
 
-// distance classifies the latency of GitHub.
+// distance is where GitHub is.
 type distance int
 
 const (
@@ -14,12 +14,12 @@ const (
 	away
 )
 
-// covers reports whether a result was measured at the distance.
+// covers says whether a result was measured at the distance.
 func (d distance) covers(r result) bool {
 	return d == anywhere || (d == away) == (r.GitHubLatencyMS > 0)
 }
 
-// bound is the maximum of a figure.
+// bound is the most that a figure may be.
 type bound struct {
 	scenario string
 	github   distance
@@ -28,7 +28,7 @@ type bound struct {
 	about    string
 }
 
-// bounds returns the bounds that --check verifies.
+// bounds are what --check asks for.
 func bounds() []bound {
 	all := []bound{
 		{"deaf-100", anywhere, "p99_to_answering", 1.2, "the other 100 pools lose less than 20 % at p99"},
@@ -76,7 +76,8 @@ func bounds() []bound {
 	return all
 }
 
-// brokenBounds describes the figures that exceed their bounds. A figure that was not measured exceeds none.
+// brokenBounds says which figures are beyond their bounds. A figure that was not measured
+// breaks none.
 func brokenBounds(results []result) []string {
 	var broken []string
 	for _, r := range results {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// workLimit bounds the time from the arrival of the last job to its end, cleanLimit the time until nothing is left,
-	// and secretLimit the time until the garbage collector has deleted the Secrets.
+	// workLimit bounds the time from the last job's arrival to its end, cleanLimit that until
+	// nothing is left, and secretLimit that until the garbage collector has followed.
 	workLimit   = 5 * time.Minute
 	cleanLimit  = 5 * time.Minute
 	secretLimit = time.Minute
-	// auditDelay is how long the API server may take to write its audit log.
+	// auditDelay is how long the API server may take to write what it has answered.
 	auditDelay = time.Second
 )
 
-// arrival is a job that arrives for a pool, some time after the first one.
+// arrival is a job that arrives for a pool, some time after the first.
 type arrival struct {
 	after time.Duration
 	pool  string
 }
 
-// burst returns jobs that all arrive at once, for each pool in turn.
+// burst are jobs that arrive at once, the pools taking turns.
 func burst(pools []string, each int) []arrival {
 	var all []arrival
 	for range each {
@@ -48,8 +48,8 @@ func burst(pools []string, each int) []arrival {
 // jobsPerSecond is the mean rate of a stream, over all its pools.
 const jobsPerSecond = 3
 
-// stream returns jobs that arrive independently of each other: a Poisson process, so the times between them are
-// exponentially distributed.
+// stream are jobs that arrive one by one, independently of each other: a Poisson process, so
+// the times between them are distributed exponentially.
 func stream(pools []string, seed uint64, duration time.Duration, perSecond float64) []arrival {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var all []arrival
@@ -62,8 +62,7 @@ func stream(pools []string, seed uint64, duration time.Duration, perSecond float
 	}
 }
 
-// steady returns jobs that arrive at even intervals, so that none waits for another: the duration of a job shows only
-// the effect of other load.
+// steady are jobs that arrive at even intervals, so that none waits for another: how long one takes tells what else goes on.
 func steady(pools []string, seed uint64, duration time.Duration, perSecond float64) (all []arrival) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range int(duration.Seconds() * perSecond) {
@@ -72,22 +71,22 @@ func steady(pools []string, seed uint64, duration time.Duration, perSecond float
 	return all
 }
 
-// runStream returns a scenario with a stream of jobs over the given number of pools.
+// runStream is a scenario of a stream over some pools.
 func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
 		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration, jobsPerSecond) })
 	}
 }
 
-// runBurst returns a scenario with a burst of jobs for each of the given number of pools.
+// runBurst is a scenario of a burst for each of some pools.
 func runBurst(pools, each int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
 		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return burst(names, each) })
 	}
 }
 
-// runTraffic creates a world with pools, adds jobs, and measures until nothing is left. Then it measures the floor in
-// the same world, without the controller.
+// runTraffic makes a world with pools, lets jobs arrive, and measures until nothing is left.
+// Then it measures the floor in the same world, without the controller.
 func runTraffic(ctx context.Context, o *options, latency time.Duration, pools int, plan func(pools []string) []arrival) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, pools)
 	if err != nil {
@@ -104,7 +103,7 @@ func runTraffic(ctx context.Context, o *options, latency time.Duration, pools in
 	return f, b.compare(ctx, f, arrivals)
 }
 
-// use is the total resource use up to one moment.
+// use is what had been used at one moment.
 type use struct {
 	at     time.Time
 	cpu    time.Duration
@@ -124,7 +123,7 @@ func (b *bed) use(ctx context.Context) (u use, err error) {
 	return u, nil
 }
 
-// measure adds the jobs and measures all figures except the floor.
+// measure lets jobs arrive and takes all figures but the floor.
 func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figures, error) {
 	s, err := look(ctx, b.eyes)
 	if err != nil {
@@ -159,7 +158,7 @@ func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figu
 	return f, b.times(o, f, s, before.at, cleaned)
 }
 
-// arrive adds each job at its time.
+// arrive adds each job when it is its time.
 func (b *bed) arrive(ctx context.Context, arrivals []arrival) error {
 	began := time.Now()
 	for _, a := range arrivals {
@@ -200,7 +199,7 @@ func (b *bed) finish(ctx context.Context) error {
 	return b.verify()
 }
 
-// verify fails unless each job ran once and succeeded, and GitHub saw no violation.
+// verify fails unless each job was done once, successfully, and GitHub saw nothing that must not be.
 func (b *bed) verify() error {
 	for _, j := range b.GitHub.Jobs() {
 		if j.State != githubsim.JobCompleted || j.Result != githubsim.ResultSucceeded || j.Starts != 1 {
@@ -213,8 +212,8 @@ func (b *bed) verify() error {
 	return nil
 }
 
-// clean waits until no Runner, Pod or registration is left, and returns that time. The Secrets are garbage-collected
-// later, which does not count as Corral's time.
+// clean waits until no Runner, Pod and registration is left, and says when that was. The
+// Secrets follow by garbage collection, whose time is not Corral's.
 func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
 	err := world.Until(ctx, cleanLimit, func(context.Context) error {
 		pods, runners, _, err := s.there()
@@ -240,7 +239,7 @@ func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
 	})
 }
 
-// costs adds the requests and resources per job.
+// costs adds what the jobs took of the API server, GitHub and the machine.
 func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	jobs := f["jobs"]
 	if err := pause(ctx, auditDelay); err != nil {
@@ -263,13 +262,13 @@ func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	return err
 }
 
-// runnerEndpoints are called by the runners themselves, so Corral does not determine how often.
+// runnerEndpoints are called by the runners themselves: how often is not Corral's doing.
 var runnerEndpoints = map[githubsim.Endpoint]bool{
 	githubsim.EndpointRunnerSession: true, githubsim.EndpointRunnerLeave: true, githubsim.EndpointRunnerMessage: true,
 	githubsim.EndpointRunnerAcknowledge: true, githubsim.EndpointRunnerRenew: true, githubsim.EndpointRunnerComplete: true,
 }
 
-// githubRequests returns the requests of a period, without those that runners make.
+// githubRequests are those of a span of time that runners didn't make.
 func githubRequests(before, after map[githubsim.Endpoint]int) map[string]int {
 	counts := map[string]int{}
 	for endpoint, n := range after {
@@ -280,7 +279,7 @@ func githubRequests(before, after map[githubsim.Endpoint]int) map[string]int {
 	return counts
 }
 
-// times adds the measured durations.
+// times adds how long things took.
 func (b *bed) times(o *options, f figures, s *sight, began, cleaned time.Time) error {
 	demands, last := map[string][]time.Time{}, began
 	for _, j := range b.GitHub.Jobs() {

@@ -31,21 +31,19 @@ import (
 )
 
 const (
-	// hookPools is the number of pools that receive events.
+	// hookPools is for how many pools events come in.
 	hookPools = 50
-	// In each of stormRounds rounds, stormDeliveries events of queued jobs arrive at once, and then as many of
-	// completed jobs.
+	// stormDeliveries of queued jobs come in at once, as many of completed ones afterwards, and all of it stormRounds times.
 	stormDeliveries, stormRounds = 5000, 3
-	// senders is the number of concurrent deliveries.
+	// senders is how many deliveries are on their way at once.
 	senders = 12
 	// payloadSize is about the size of a workflow_job event of an organization on github.com, in bytes.
 	payloadSize = 12 << 10
-	// reservedLimit bounds the time until all accepted jobs are recorded.
+	// reservedLimit bounds the time until all that was accepted is written down.
 	reservedLimit = 30 * time.Second
-	// floodAddress is the pattern of the addresses that forged events come from, and forgers the number of addresses.
+	// floodAddress is where forged events come from, and forgers how many addresses there.
 	floodAddress, forgers = "127.7.0.%d", 64
-	// floodSenders is the number of concurrent forged requests: a refusal takes half a second, and one address can have
-	// at most 512 connections.
+	// floodSenders is how many of them are on their way at once: a refusal takes half a second, and one address has 512 connections at most.
 	floodSenders = 480
 )
 
@@ -56,7 +54,7 @@ type hookBed struct {
 	accounts *accounts
 }
 
-// runWebhooks measures the webhook server in a flood of irrelevant events, and in storms of job events.
+// runWebhooks measures what the webhook server does in a flood of events that mean nothing, and in storms of those of jobs.
 func runWebhooks(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	w, err := world.Start(ctx, world.Options{GitHub: githubsim.Options{Latency: latency, Seed: o.seed}, Audit: true})
 	if err != nil {
@@ -72,7 +70,7 @@ func runWebhooks(ctx context.Context, o *options, latency time.Duration) (f figu
 		return nil, err
 	}
 	f = figures{"hook_pools": hookPools}
-	// The memory that the first storm takes is kept: connections, buffers, the pools' accounts.
+	// What the first storm takes stays: connections, buffers, the pools' accounts.
 	if err := b.storms(ctx, figures{}, 1); err != nil {
 		return nil, fmt.Errorf("warming up: %w", err)
 	}
@@ -119,7 +117,7 @@ func (b *hookBed) make(ctx context.Context, o *options) (err error) {
 
 func hookPool(i int) string { return fmt.Sprintf("hook-%02d", i+1) }
 
-// createHookPool creates a pool that may have no runners, so that its recorded jobs stay and can be examined.
+// createHookPool makes a pool that may have no runner: what it is told of stays to be looked at.
 func (b *hookBed) createHookPool(ctx context.Context, name string) error {
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -136,7 +134,7 @@ func (b *hookBed) createHookPool(ctx context.Context, name string) error {
 	return nil
 }
 
-// listen waits until a delivery is accepted and the account of each pool contains a job.
+// listen waits until a delivery is taken, and a job of each pool is in its account.
 func (b *hookBed) listen(ctx context.Context) error {
 	sender := newSender("")
 	defer sender.close()
@@ -162,7 +160,7 @@ func (b *hookBed) listen(ctx context.Context) error {
 	return pause(ctx, settle)
 }
 
-// storms sends events of jobs that are queued and completed, as fast as they are answered.
+// storms sends events of jobs that come and go, as fast as they are answered.
 func (b *hookBed) storms(ctx context.Context, f figures, rounds int) error {
 	before, err := b.settledMemory(ctx)
 	if err != nil {
@@ -191,13 +189,13 @@ func (b *hookBed) storms(ctx context.Context, f figures, rounds int) error {
 	return err
 }
 
-// storm contains the measurements of one storm.
+// storm is what one of them was like.
 type storm struct {
 	accepted, reserved []time.Duration
 	took               time.Duration
 }
 
-// nextJob is the ID of the next job. Jobs of storms have higher IDs than the first jobs.
+// nextJob numbers jobs. Those of storms are beyond the first.
 var nextJob atomic.Int64
 
 func (b *hookBed) storm(ctx context.Context) (s storm, err error) {
@@ -234,12 +232,12 @@ type delivery struct {
 	url, event, guid string
 	body             []byte
 	signature        string
-	want             int // expected status; 0 for any
+	want             int // status; 0 for any
 	sent, answered   time.Time
 	tries            int
 }
 
-// padding makes events as large as GitHub's, whose repositories and users contain many URLs.
+// padding makes events as large as GitHub's, whose repositories and people have many addresses.
 var padding = strings.Repeat(`"keys_url":"https://api.github.com/repos/bench-org/app/keys{/key_id}",`, payloadSize/70)
 
 func jobDelivery(url, action, label string, id int64) *delivery {
@@ -253,14 +251,14 @@ func jobDelivery(url, action, label string, id int64) *delivery {
 
 func (d *delivery) sign() { d.signature = webhook.Sign([]byte(world.WebhookSecret), d.body) }
 
-// reseal turns it into a different event with the same content.
+// reseal makes it another event with the same news.
 func (d *delivery) reseal() {
 	d.tries++
 	d.body = append(d.body, ' ')
 	d.sign()
 }
 
-// sender sends deliveries over its own connections, optionally from a given address.
+// sender sends deliveries over connections of its own, from an address or any.
 type sender struct{ client *http.Client }
 
 func newSender(from string) *sender {
@@ -296,7 +294,7 @@ func (s *sender) send(ctx context.Context, d *delivery) (int, error) {
 	return answer.StatusCode, err
 }
 
-// sendAll sends each delivery once, several concurrently.
+// sendAll sends each delivery once, some at a time.
 func sendAll(ctx context.Context, all []*delivery) error {
 	s := newSender("")
 	defer s.close()
@@ -315,8 +313,8 @@ func sendAll(ctx context.Context, all []*delivery) error {
 	return g.Wait()
 }
 
-// flood sends n irrelevant requests from few addresses: forged requests, requests for connections that do not exist,
-// and signed requests that match no pool.
+// flood sends n requests that mean nothing, from few addresses: forged ones, those for connections that aren't there, and
+// signed ones that no pool is for.
 func (b *hookBed) flood(ctx context.Context, f figures, n int) error {
 	memory, err := b.settledMemory(ctx)
 	if err != nil {
@@ -348,7 +346,7 @@ func (b *hookBed) flood(ctx context.Context, f figures, n int) error {
 	return nil
 }
 
-// sendFlood returns the number of responses by status.
+// sendFlood returns how often there was which answer.
 func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	forged := jobDelivery(b.url, "queued", hookPool(0), 1)
 	forged.signature = webhook.Sign([]byte("guessed"), forged.body)
@@ -392,32 +390,27 @@ func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	return codes, g.Wait()
 }
 
-// settledMemory returns how many MiB of the controller's memory the last garbage collection found in use, once the controller is left alone. Resident
-// memory also has garbage, of which there is more on a busy machine.
+// settledMemory returns the controller's resident memory in MiB once it is left alone.
 func (b *hookBed) settledMemory(ctx context.Context) (float64, error) {
 	if err := pause(ctx, settle); err != nil {
 		return 0, err
 	}
-	metrics, err := goMetrics(ctx, b.controller.MetricsURL)
-	live, isThere := metrics["go_gc_heap_live_bytes"]
-	if err == nil && !isThere {
-		err = errors.New("the controller's metrics have no memory in use")
-	}
-	return live / (1 << 20), err
+	memory, err := b.controller.Memory()
+	return memory.Resident, err
 }
 
-// accounts contains the recorded jobs, as seen through a watch.
+// accounts are what is written down of jobs, as seen through a watch.
 type accounts struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu       sync.Mutex
 	err      error
-	reserved map[int64]time.Time // jobs that count, and when each was first seen
-	over     map[int64]bool      // jobs that no longer count
+	reserved map[int64]time.Time // jobs that count, and when that was seen first
+	over     map[int64]bool      // jobs that don't count any more
 }
 
-// watch must be called before pools are created.
+// watch begins while there are no pools.
 func (a *accounts) watch(ctx context.Context, c client.WithWatch) error {
 	ctx, a.cancel = context.WithCancel(ctx)
 	f := &follower{client: c, kind: "ConfigMaps", newList: func() client.ObjectList { return &corev1.ConfigMapList{} }, note: a.note, cut: func() {}}
@@ -479,7 +472,7 @@ func (a *accounts) at(job int64) (time.Time, bool) {
 	return at, ok
 }
 
-// count and countOver return how many of the jobs are recorded as waiting and as done.
+// count and countOver are how many of the jobs are written down, as waiting and as done.
 func (a *accounts) count(all []*delivery) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

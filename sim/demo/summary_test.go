@@ -13,10 +13,10 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// queued is when the jobs of the tests were queued.
+// queued is when the jobs of the tests are queued.
 var queued = time.Unix(1_000_000, 0)
 
-// job returns a job that waited for the given time and succeeded.
+// job is one that waited so long and was done well.
 func job(id, pool string, wait time.Duration, change ...func(*githubsim.JobTimeline)) githubsim.JobTimeline {
 	j := githubsim.JobTimeline{
 		ID: id, ScaleSet: pool, State: githubsim.JobCompleted, Result: githubsim.ResultSucceeded, Starts: 1,

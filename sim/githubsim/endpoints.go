@@ -75,5 +75,5 @@ const (
 	EndpointRunnerComplete    Endpoint = "runner-complete"
 )
 
-// EndpointUnknown is any path that GitHub does not have.
+// EndpointUnknown is any path that GitHub would not know.
 const EndpointUnknown Endpoint = "unknown"

@@ -18,18 +18,17 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// wire is a proxy between the official client and a simulated GitHub. It repeats each call of the Actions service with
-// faults, expects the service to reject each of them, and then sends it unchanged.
+// wire stands between the official client and a simulated GitHub. It makes each call of the Actions service with faults first, all of
+// which have to be refused, and then as it came.
 type wire struct {
 	t   *testing.T
 	sim *githubsim.Server
 	mu  sync.Mutex
-	// service and queue are the tokens of the Actions service and of its message queue; expired is an expired queue
-	// token.
+	// service and queue are the tokens of the Actions service and of its message queue; expired is one of the latter.
 	service, queue, expired string
 }
 
-// fault is a mistake that the official client does not make.
+// fault is one that the official client doesn't have.
 type fault struct {
 	spoil func(*http.Request)
 	want  int
@@ -71,7 +70,7 @@ func token(r *http.Request) string {
 	return token
 }
 
-// applies reports whether a fault can be applied to a call.
+// applies says whether a call can have a fault.
 func (w *wire) applies(name string, f fault, r *http.Request, body []byte) bool {
 	onQueue := strings.HasPrefix(r.URL.Path, "/_broker") || strings.HasSuffix(r.URL.Path, "/acquirejobs")
 	switch {
@@ -81,7 +80,7 @@ func (w *wire) applies(name string, f fault, r *http.Request, body []byte) bool 
 		return onQueue
 	case name == "the token of the queue":
 		return !onQueue
-	case name == "an empty object": // an empty change is allowed
+	case name == "an empty object": // a change may be of nothing
 		return len(body) > 0 && r.Method == http.MethodPost
 	case name == "no JSON":
 		return len(body) > 0
@@ -119,7 +118,7 @@ func (w *wire) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	w.sim.ServeHTTP(out, r)
 }
 
-// The official client's calls succeed, and none with another token, scheme, version, method or body does.
+// The official client's calls are served, and none with another token, scheme, version, method or body.
 func TestOnlyWhatTheOfficialClientSendsIsServed(t *testing.T) {
 	w := &wire{t: t}
 	server := httptest.NewUnstartedServer(w)

@@ -31,16 +31,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Artifacts simulates the artifact server of source-controller. Each archive has its own name.
+// Artifacts plays the server of source-controller: it has archives, each under a name of its own.
 type Artifacts struct {
-	// Host is the address of the server as HOST:PORT.
+	// Host is where it listens, as HOST:PORT.
 	Host string
 
 	mu       sync.Mutex
 	archives map[string][]byte
 }
 
-// NewArtifacts starts an empty server.
+// NewArtifacts makes a server that has nothing yet.
 func NewArtifacts(t *testing.T) *Artifacts {
 	t.Helper()
 	a := &Artifacts{archives: map[string][]byte{}}
@@ -50,7 +50,7 @@ func NewArtifacts(t *testing.T) *Artifacts {
 	return a
 }
 
-// ServeHTTP serves an archive.
+// ServeHTTP hands out an archive.
 func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	archive, ok := a.archives[r.URL.Path]
@@ -62,7 +62,7 @@ func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(archive)
 }
 
-// Put packs a folder and returns the artifact as source-controller reports it, with a cluster-internal URL.
+// Put packs a folder and returns the artifact as source-controller tells of it, with a URL of the cluster.
 func (a *Artifacts) Put(t *testing.T, folder, revision string) *fluxmeta.Artifact {
 	t.Helper()
 	archive := pack(t, folder)
@@ -78,7 +78,7 @@ func (a *Artifacts) Put(t *testing.T, folder, revision string) *fluxmeta.Artifac
 	}
 }
 
-// Forget removes all archives, as source-controller does with old ones.
+// Forget drops all archives, as source-controller does with old ones.
 func (a *Artifacts) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,13 +115,13 @@ func pack(t *testing.T, folder string) []byte {
 	return packed.Bytes()
 }
 
-// fluxKinds are the kinds that source-controller creates artifacts for, by their plural names.
+// fluxKinds are what source-controller makes artifacts of, by their names in URLs.
 var fluxKinds = map[string]string{
 	"gitrepositories": "GitRepository", "ocirepositories": "OCIRepository", "buckets": "Bucket", "externalartifacts": "ExternalArtifact",
 }
 
-// InstallFlux installs CustomResourceDefinitions for the kinds of Flux's sources until the test ends. They have no
-// schemas: the tests write typed objects, and test/interop/flux runs with the real definitions.
+// InstallFlux has the API server know the kinds of Flux's sources until the test ends. Their schemas are left out: what is written is typed,
+// and test/interop/flux runs with the real ones.
 func (w *World) InstallFlux(t *testing.T) {
 	t.Helper()
 	for plural, kind := range fluxKinds {
@@ -138,7 +138,7 @@ func (w *World) InstallFlux(t *testing.T) {
 			},
 		}}
 		Must(t, w.Client.Create(t.Context(), definition))
-		t.Cleanup(func() { // the context of the test has ended by then
+		t.Cleanup(func() { // the test's context has ended by then
 			if err := w.Client.Delete(context.Background(), definition); client.IgnoreNotFound(err) != nil {
 				t.Error(err)
 			}
@@ -156,10 +156,9 @@ func (w *World) InstallFlux(t *testing.T) {
 	})
 }
 
-// Receiver simulates notification-controller: it accepts events in the documented format, and responds 429 to
-// duplicates.
+// Receiver plays notification-controller: it takes events in its documented form, and answers 429 to what it had already.
 type Receiver struct {
-	// URL to post events to.
+	// URL to post to.
 	URL string
 
 	mu      sync.Mutex
@@ -168,7 +167,7 @@ type Receiver struct {
 	seen    map[string]bool
 }
 
-// NewReceiver starts a receiver. A request in another format fails the test.
+// NewReceiver makes a receiver. A post in another form fails the test.
 func NewReceiver(t *testing.T) *Receiver {
 	t.Helper()
 	r := &Receiver{seen: map[string]bool{}}
@@ -183,7 +182,7 @@ func NewReceiver(t *testing.T) *Receiver {
 	return r
 }
 
-// ServeHTTP receives an event.
+// ServeHTTP takes an event.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	event := eventv1.Event{}
 	decoder := json.NewDecoder(http.MaxBytesReader(w, request.Body, 1<<20))
@@ -209,8 +208,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// checkEvent validates an event against https://fluxcd.io/flux/components/notification/events/ and the markers of
-// eventv1.Event.
+// checkEvent holds an event against https://fluxcd.io/flux/components/notification/events/ and the markers of eventv1.Event.
 func checkEvent(request *http.Request, event eventv1.Event) error {
 	group, _, _ := strings.Cut(event.InvolvedObject.APIVersion, "/")
 	if request.Method != http.MethodPost {
@@ -239,7 +237,7 @@ func checkEvent(request *http.Request, event eventv1.Event) error {
 	return nil
 }
 
-// Events returns the events received so far for an object.
+// Events returns the events about an object so far.
 func (r *Receiver) Events(kind string, key client.ObjectKey) []eventv1.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,8 +250,7 @@ func (r *Receiver) Events(kind string, key client.ObjectKey) []eventv1.Event {
 	return events
 }
 
-// SetArtifact changes the status of an object with set, as source-controller does for a new artifact. It creates the
-// object if it does not exist.
+// SetArtifact says in an object's status, as source-controller does, which artifact is the latest; the object is made if it isn't there.
 func (w *World) SetArtifact(t *testing.T, object client.Object, set func()) {
 	t.Helper()
 	if object.GetResourceVersion() == "" {

@@ -12,11 +12,10 @@ import (
 
 func constant(v any) Pin { return func(int, float64) any { return v } }
 
-// leftOut is for fields that would make the object inactive.
+// leftOut is a field that would keep the object from doing anything.
 var leftOut = constant(nil)
 
-// glob is a pattern that is as expensive as possible to match against repeated letters. It matches a text of letters
-// only if the text ends with the pattern's last letter, z.
+// glob is a pattern that costs the most to compare with repeated letters. It matches a text of letters only if that ends in its last one, z.
 func glob(most int) Pin {
 	return func(item int, share float64) any {
 		number := fmt.Sprint(item)
@@ -25,19 +24,19 @@ func glob(most int) Pin {
 	}
 }
 
-// repository is such a pattern for OWNER/NAME.
+// repository is such a pattern of OWNER/NAME.
 func repository(item int, share float64) any {
 	return "*/" + glob(138)(item, share).(string)
 }
 
-// source names a demand source. Names are unique within a pool.
+// source names a source of demand, which no other of the pool may be called.
 func source(kind string) Pin {
 	return func(item int, share float64) any {
 		return fmt.Sprint(kind, strings.Repeat("a", int(share*60)), item)
 	}
 }
 
-// poolKinds are used for the pools in turn.
+// poolKinds are what pools are by turns.
 var poolKinds = []map[string]any{
 	{}, // with a scale set
 	{"registration": string(v1alpha1.RegisterREST)},
@@ -45,11 +44,10 @@ var poolKinds = []map[string]any{
 	{"registration": string(v1alpha1.RegisterREST)},
 }
 
-// metricKinds are the kinds of metrics of a pool, by the kind of the pool. Jobs, external metrics and Prometheus
-// queries are polled as often as allowed.
+// metricKinds are which metrics a pool has, by the pool's kind: jobs, external metrics and queries of Prometheus are polled as often as they may be.
 var metricKinds = [][]string{{"prometheus"}, {"jobs"}, {"external", "prometheus"}, {"busy", "jobs"}}
 
-// oneOf pins alternative fields: each list item has exactly one of them.
+// oneOf pins fields of which each item of a list has one.
 func oneOf(pins map[string]Pin, list string, choices, all []string) {
 	for _, name := range all {
 		at := list + "[]." + name
@@ -84,8 +82,7 @@ func oneOf(pins map[string]Pin, list string, choices, all []string) {
 	}
 }
 
-// poolPins are for fields of a pool that must stay meaningful. The pool requests no runners by itself: they would be
-// load on the cluster, not on Corral.
+// poolPins are the fields of a pool that must keep a meaning. It asks for no runners by itself: those would be the cluster's load, not Corral's.
 func poolPins(kind int) map[string]Pin {
 	pins := map[string]Pin{
 		"spec.stopPolicy": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut, "spec.rest": leftOut,
@@ -119,7 +116,7 @@ func poolPins(kind int) map[string]Pin {
 	return pins
 }
 
-// connectionPins omit fields that would make the connection unusable.
+// connectionPins leave out what another connection could not be used with.
 var connectionPins = map[string]Pin{
 	"spec.mount": leftOut, "spec.ca": leftOut, "spec.verification": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
 	"spec.allowedNamespaces[]": func(item int, share float64) any {

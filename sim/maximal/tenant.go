@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maximal generates a tenant that is at every limit at once: from the schemas of the CustomResourceDefinitions,
-// it generates a namespace in which each list is full, each text has its maximum length, and each policy its maximum
-// size. Tests and the benchmark use it.
+// Package maximal makes a tenant that is at the maximum of every bound at once: from the schemas of the CustomResourceDefinitions, one namespace in
+// which each list is full, each text as long as it may be, and each policy as large. It is for tests and the bench.
 package maximal
 
 import (
@@ -20,39 +19,37 @@ import (
 )
 
 const (
-	// MostPools is the maximum number of pools in one commit.
+	// MostPools is how many pools one commit may have.
 	MostPools = compile.MaxObjects
-	// Shared is a label of all pools of the tenant.
+	// Shared is a label that all pools of the tenant ask for.
 	Shared = "shared"
-	// mostObject is slightly less than etcd's limit, in bytes of JSON.
+	// mostObject is a little less than what etcd takes, in bytes of JSON.
 	mostObject = 1_400_000
-	// mostPolicies is how many policies of a namespace are loaded, and policyBytes the maximum total size of their
-	// modules.
+	// mostPolicies is how many policies of a namespace are loaded, and policyBytes what they may have of modules together.
 	mostPolicies, policyBytes = 32, 4 * v1alpha1.MaxPolicyBytes
-	// Numbers of objects of kinds that have no limit per tenant.
+	// Others of these kinds that a tenant may make any number of.
 	connections, sources = 8, 4
 )
 
-// Tenant is the maximal tenant in a namespace.
+// Tenant is the maximal tenant of a namespace.
 type Tenant struct {
 	Namespace string
-	// Connection is the connection of the pools. The caller creates it.
+	// Connection is that of the pools, which the caller makes.
 	Connection string
-	// Pools is the number of pools that share the maximum size of one commit equally. Wide is the number of additional
-	// pools, each as large as a pool can be.
+	// Pools is how many there are, each with its part of what MostPools of one commit may take. Wide is how many more are as large as a pool may be.
 	Pools, Wide int
-	// URL is the server of the tenant's connections, and Secret contains their credentials.
+	// URL is a server that connections of the tenant name, and Secret their credentials.
 	URL, Secret string
 	// Source is the URL of a Git repository.
 	Source string
-	// Accepts checks each object in addition to the schema; it can be nil.
+	// Accepts is asked about each object besides the schema; nil for nobody.
 	Accepts Accepts
 }
 
-// Objects returns what the tenant creates itself, in this order. It commits its other pools: see PoolObjects.
+// Objects returns what the tenant declares, in the order in which it is to be made.
 func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.wide} {
+	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.PoolObjects} {
 		objects, err := part()
 		if err != nil {
 			return nil, err
@@ -62,16 +59,17 @@ func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// PoolObjects returns the pools of one commit: by turns one with a scale set, and one whose events come by webhook, with other metrics each.
+// PoolObjects returns the pools alone: by turns one with a scale set, and one whose events come by webhook, with other metrics each.
 func (t Tenant) PoolObjects() ([]*unstructured.Unstructured, error) {
-	return t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
+	all, err := t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
+	if err != nil {
+		return nil, err
+	}
+	wide, err := t.poolsLike("wide", t.Wide, mostObject)
+	return append(all, wide...), err
 }
 
-func (t Tenant) wide() ([]*unstructured.Unstructured, error) {
-	return t.poolsLike("wide", t.Wide, mostObject)
-}
-
-// poolsLike returns pools of at most the given number of bytes each.
+// poolsLike returns pools of at most so many bytes each.
 func (t Tenant) poolsLike(stem string, n, most int) (all []*unstructured.Unstructured, err error) {
 	var models []map[string]any
 	for kind := range poolKinds {
@@ -126,7 +124,7 @@ func (t Tenant) policies() (all []*unstructured.Unstructured, err error) {
 	return all, nil
 }
 
-// largest returns the largest object of a kind with the given spec.
+// largest returns the largest object of a kind with a spec.
 func (t Tenant) largest(kind, name string, spec map[string]any, pins map[string]Pin, most int) (map[string]any, error) {
 	known, err := schemas()
 	if err != nil {
@@ -151,14 +149,14 @@ func (t Tenant) largest(kind, name string, spec map[string]any, pins map[string]
 	return nil, errors.New("the API server takes no " + kind + " larger than the least")
 }
 
-// named copies an object with another name.
+// named copies an object under another name.
 func named(model map[string]any, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: clone(model)}
 	u.SetName(name)
 	return u
 }
 
-// template returns a pod template of about the given number of bytes, with as many containers as allowed.
+// template is a pod template of about so many bytes, with as many containers as it may have.
 func template(most int) map[string]any {
 	containers := []any{map[string]any{"name": "runner", "image": "ghcr.io/actions/actions-runner:latest"}}
 	for i := 1; i < 64 && most > 4096; i++ {
@@ -171,7 +169,7 @@ func template(most int) map[string]any {
 	return map[string]any{"spec": map[string]any{"containers": containers}}
 }
 
-// rego returns a module of about the given number of bytes whose rules read data of the pool and of other pools.
+// rego is a module of about so many bytes whose rules read what the pool and others have.
 func rego(n, most int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package corral.scaling\n\n# %d\n", n)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abuse attacks the controller in every known way, with one test per fault. Each test shows what a user
-// sees, and that other pools keep working. docs/faults.md lists all faults.
+// Package abuse treats the controller badly in every way we know, one test a way: each shows
+// what a user reads then, and that other pools go on. docs/faults.md lists them all.
 package abuse
 
 import (
@@ -35,12 +35,12 @@ import (
 )
 
 var (
-	w       *harness.World    // shared by the tests, each of which has its own namespace and account
-	process *world.Controller // shared by all tests, so that it must serve the others whatever one of them does
-	hooks   string            // address of its webhook receiver
+	w       *harness.World    // shared by the tests, which have namespaces and accounts of their own
+	process *world.Controller // one for all tests: whatever one of them does, it serves the others
+	hooks   string            // where it takes webhooks in
 )
 
-// Aliases for functions of the harness.
+// Words of the harness.
 var (
 	must       = harness.Must
 	eventually = harness.Eventually
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		must(flag.Set("test.parallel", "8")) // tests mostly wait
+		must(flag.Set("test.parallel", "8")) // tests wait much and work little
 	}
 	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
@@ -74,38 +74,37 @@ func TestMain(m *testing.M) {
 			return process.Stop, err
 		}
 		return func() error {
-			return errors.Join(beside.end(), process.Stop()) // returns an error if the controller exited earlier
+			return errors.Join(beside.end(), process.Stop()) // that errs if the controller has ended before
 		}, nil
 	}))
 }
 
-// fixture is a test's part of the world. It has a namespace with the connection acme to an account of its own. A
-// bystander pool on another connection must keep working whatever happens.
+// fixture is a test's part of the world: a namespace with the connection acme to an account of
+// its own, and a bystander, a pool on another connection that must go on whatever happens.
 type fixture struct {
 	*testing.T
-	// namespace is also the name of the account.
+	// namespace is also the account's name.
 	namespace string
-	// github is the simulated GitHub that has the account.
+	// github is where the account is.
 	github *githubsim.Running
-	// token is unique. A simulated GitHub may reuse the address of an earlier one, while the controller still
-	// deletes scale sets of an earlier fixture there.
+	// token is nobody else's: a GitHub may have the address of an earlier one, where an earlier fixture's scale sets are to be deleted still.
 	token string
-	// record records the problems in the namespace. It is nil until the first look.
+	// record of what is wrong; nil until the first look.
 	record *recorder.Recorder
-	looked bool // the recording is complete
+	looked bool // enough: it is written
 }
 
 const bystander = "bystander"
 
-// newFixture creates the fixture of a test, and lets the test run in parallel with others.
+// newFixture makes the fixture of a test, which runs beside the others from here on.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
 	return makeFixture(t, w.GitHub)
 }
 
-// newFixtureOnOwnGitHub creates a fixture with its own simulated GitHub, so that faults of its endpoints do not
-// affect other tests.
+// newFixtureOnOwnGitHub makes a fixture whose account is on a GitHub that no other test uses, so that
+// faults of its endpoints are this test's alone.
 func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -134,15 +133,15 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look records what is wrong now, which is worth so many Warnings. Each answer contains the cause: a code or a parameter.
+// look records what is wrong now, which is worth so many Warnings. Each answer names the cause.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.Helper()
 	s.watch(warnings)
 	s.record.Cause = cause
-	s.record.Look("now", func(context.Context) error { return nil }, questions...)
+	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
 }
 
-// watch records the remaining problems when the test ends, and allows the given number of Warnings.
+// watch records, when the test ends, what is wrong then and the Warnings so far, at most so many.
 func (s *fixture) watch(warnings int) {
 	s.Helper()
 	if s.record == nil {
@@ -153,8 +152,8 @@ func (s *fixture) watch(warnings int) {
 	s.record.Warnings += warnings
 }
 
-// checkMessages compares the problems at the end of the test with a list of possible ones, and allows the given
-// number of Warnings. It is for faults whose symptoms vary.
+// checkMessages compares, when the test ends, what went wrong with all that may go wrong, and so many Warnings: for a fault that shows
+// differently each time.
 func (s *fixture) checkMessages(warnings int) {
 	r := s.recorder(".said")
 	r.Warnings = warnings
@@ -172,7 +171,7 @@ func (s *fixture) recorder(suffix string) *recorder.Recorder {
 	}
 }
 
-// lookedEnough records the final state.
+// lookedEnough writes down what is to be seen in the end.
 func (s *fixture) lookedEnough() {
 	s.Helper()
 	if !s.Failed() && !s.looked {
@@ -182,8 +181,7 @@ func (s *fixture) lookedEnough() {
 	}
 }
 
-// leave deletes the sources and pools, so that they do not keep the controller busy. It does not wait for the
-// deletion.
+// leave takes away what keeps the controller busy. Nobody waits for it.
 func (s *fixture) leave() {
 	ctx := context.WithoutCancel(s.Context())
 	for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}} {
@@ -196,7 +194,7 @@ func (s *fixture) leave() {
 	}
 }
 
-// showLog prints the controller's last log lines about the fixture.
+// showLog shows the last of the controller's words about the fixture.
 func (s *fixture) showLog() {
 	text, err := os.ReadFile(process.LogPath)
 	must(s.T, err)
@@ -209,29 +207,28 @@ func (s *fixture) showLog() {
 	s.Logf("the controller's log about %s ends with:\n%s", s.namespace, strings.Join(mine[max(0, len(mine)-30):], ""))
 }
 
-// othersGoOn fails the test unless the bystander's pool runs a job.
+// othersGoOn fails the test unless a job of the bystander's is done now.
 func (s *fixture) othersGoOn() {
 	s.Helper()
 	harness.AllDone(s.T, w.GitHub, harness.AddJobs(s.T, w.GitHub, s.namespace+"-bystander", bystander, 1, time.Millisecond))
 }
 
-// addJobs adds jobs to the fixture's account and returns their IDs.
+// addJobs adds jobs to the fixture's account and returns their ids.
 func (s *fixture) addJobs(label string, n int, duration time.Duration) []string {
 	s.Helper()
 	return harness.AddJobs(s.T, s.github, s.namespace, label, n, duration)
 }
 
-// allDone waits until all jobs have succeeded.
+// allDone waits until all jobs succeeded.
 func (s *fixture) allDone(ids []string) {
 	s.Helper()
 	harness.AllDone(s.T, s.github, ids)
 }
 
-// memoryLimit is far above the memory that the controller needs, and below what it would use if it loaded a huge
-// repository.
+// memoryLimit is far above what the controller needs, and below what choking on a repository takes.
 const memoryLimit = 256 << 20
 
-// processIsWell fails the test if the controller's memory exceeds memoryLimit.
+// processIsWell fails the test if the controller's process has grown out of all proportion.
 func (s *fixture) processIsWell() {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, process.MetricsURL, http.NoBody)
@@ -256,7 +253,7 @@ func (s *fixture) create(obj client.Object) {
 	must(s.T, w.Client.Create(s.Context(), obj))
 }
 
-// pool creates a pool on the connection acme.
+// pool makes a pool on the connection acme.
 func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := newPool(s.namespace, name, "acme", change...)
@@ -264,72 +261,60 @@ func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alp
 	return p
 }
 
-// connection returns the connection to the fixture's account.
+// connection is the one that the fixture's account is reached with.
 func (s *fixture) connection() *v1alpha1.GitHubConnection {
 	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
 }
 
-// patch applies a JSON merge patch to an object.
+// patch merges JSON into an object.
 func (s *fixture) patch(obj client.Object, json string) {
 	s.Helper()
 	must(s.T, w.Client.Patch(s.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(json))))
 }
 
-// request triggers a reconciliation, as `flux reconcile` does.
+// request asks for a reconciliation now, as `flux reconcile` does.
 func (s *fixture) request(obj client.Object) {
 	s.Helper()
 	s.patch(obj, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, time.Now().UnixNano()))
 }
 
-// verdict is what an object's conditions report to its owner.
+// verdict is what an object's conditions tell its owner.
 type verdict struct {
-	Ready   metav1.ConditionStatus
-	Reason  string
-	Stalled bool
-	// Causes of the condition Ready, as recorder.Causes writes them.
-	Causes string
-	// Details are values in the details of the causes, such as a path or an amount.
-	Details []string
+	Ready           metav1.ConditionStatus
+	Reason, Message string
+	Stalled         bool
 }
 
-// says waits until an object's conditions report the verdict. Texts come in pairs: a value that the test can't know in advance, and its
-// placeholder in the verdict. The placeholder of a runner's name is RUNNER.
+// says waits until an object's conditions tell so, word for word. Texts come in pairs: what
+// can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
 func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
-		got, details := verdictOf(obj, texts...)
-		for _, value := range want.Details {
-			if strings.Contains(details, value) {
-				got.Details = append(got.Details, value)
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			return fmt.Errorf("%T %s (-want +got):\n%sdetails: %s", obj, obj.GetName(), diff, details)
+		if diff := cmp.Diff(want, verdictOf(obj, texts...)); diff != "" {
+			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
 		}
 		return nil
 	})
 }
 
-// runnerName matches the names of runners.
+// runnerName matches the names that pools give.
 var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
 
-// verdictOf returns an object's verdict, and the details of the causes of its condition Ready.
-func verdictOf(obj kube.Object, texts ...string) (v verdict, details string) {
+func verdictOf(obj kube.Object, texts ...string) verdict {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
-		return verdict{}, ""
+		return verdict{}
 	}
-	settle := func(text string) string {
-		return runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(text), "RUNNER")
+	return verdict{
+		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(ready.Message), "RUNNER"),
+		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
 	}
-	causes, details := recorder.Causes(obj, ready.Type)
-	return verdict{Ready: ready.Status, Reason: ready.Reason, Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition), Causes: settle(causes)}, settle(details)
 }
 
-// has waits until a condition has a status and a reason.
+// has waits until a condition has a status, a reason and, word for word, a message.
 func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -337,14 +322,14 @@ func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 			return err
 		}
 		got := conditions.Get(obj, want.Type)
-		if got == nil || got.Status != want.Status || got.Reason != want.Reason {
+		if got == nil || got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
 			return fmt.Errorf("%T %s: %s is %+v", obj, obj.GetName(), want.Type, got)
 		}
 		return nil
 	})
 }
 
-// ready waits until an object is ready.
+// ready waits until an object is.
 func (s *fixture) ready(obj kube.Object) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -358,21 +343,21 @@ func (s *fixture) ready(obj kube.Object) {
 	})
 }
 
-// pods lists a pool's runner pods in the fixture's namespace.
+// pods lists the fixture's runner pods of a pool.
 func (s *fixture) pods(ctx context.Context, pool string) ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	err := w.Client.List(ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return pods.Items, err
 }
 
-// runners lists a pool's runners in the fixture's namespace.
+// runners lists the fixture's runners of a pool.
 func (s *fixture) runners(ctx context.Context, pool string) ([]v1alpha1.Runner, error) {
 	runners := &v1alpha1.RunnerList{}
 	err := w.Client.List(ctx, runners, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return runners.Items, err
 }
 
-// kebab converts a test's name to a valid name for a namespace.
+// kebab writes a test's name so that it can name a namespace.
 func kebab(name string) string {
 	var b strings.Builder
 	for i, r := range name {

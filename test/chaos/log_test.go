@@ -28,15 +28,15 @@ import (
 // entry is a line of the event log.
 type entry struct {
 	at   time.Time
-	pool string // empty if the entry concerns all pools
+	pool string // empty when it concerns all
 	kind string
 	text string
 }
 
-// eventLog collects the events of a storm from all of its components.
+// eventLog is what happened in a storm, put together from all who saw it.
 type eventLog struct {
 	storm       *storm
-	controllers []string // paths of the controllers' log files
+	controllers []string // paths of their logs
 
 	mu      sync.Mutex
 	entries []entry
@@ -50,7 +50,7 @@ func (l *eventLog) add(pool, kind, format string, args ...any) {
 	l.entries = append(l.entries, entry{at: time.Now(), pool: pool, kind: kind, text: fmt.Sprintf(format, args...)})
 }
 
-// watch records changes of the namespace's Runners until the test ends.
+// watch follows the namespace's Runners until the test ends.
 func (l *eventLog) watch() {
 	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
 	harness.Must(l.storm.T, err)
@@ -77,7 +77,7 @@ func (l *eventLog) watch() {
 	})
 }
 
-// runner records a Runner whose state changed.
+// runner notes a runner whose state changed.
 func (l *eventLog) runner(seen map[string]string, event string, r *v1alpha1.Runner) {
 	text := fmt.Sprintf("%s id=%d %s: %s", r.Name, r.Status.RunnerID, r.Status.State, r.Status.Reason)
 	if r.Status.Job != nil {
@@ -95,8 +95,8 @@ func (l *eventLog) runner(seen map[string]string, event string, r *v1alpha1.Runn
 	}
 }
 
-// tell logs a summary of the storm. If the storm failed, it also writes the schedule and the event log to a file
-// and shows the end of both.
+// tell sums the storm up. It writes the schedule and the log of one that failed to a file, and shows
+// their end.
 func (l *eventLog) tell() {
 	s := l.storm
 	struck, hits := 0, l.gather()
@@ -130,8 +130,7 @@ func (l *eventLog) tell() {
 	s.Logf("the schedule of faults and the log of events of seed %d are in %s\n%s", s.seed, path, text[max(0, len(text)-4000):])
 }
 
-// gather adds the events that GitHub and the controllers recorded, and returns how many calls to GitHub were
-// disturbed.
+// gather adds what GitHub and the controllers know, and says how many calls to GitHub were spoiled.
 func (l *eventLog) gather() (spoiled int) {
 	hits := l.storm.github.FaultsHit()
 	for _, h := range hits {
@@ -161,7 +160,7 @@ func (l *eventLog) job(j githubsim.JobTimeline) {
 	}
 }
 
-// controller adds the entries of a controller's log.
+// controller reads a controller's log.
 func (l *eventLog) controller(name, path string) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -185,7 +184,7 @@ func (l *eventLog) controller(name, path string) {
 	}
 }
 
-// failures returns the runner failures that the controllers logged.
+// failures are the runners that failed, by the controllers' logs.
 func (l *eventLog) failures() (all []failed) {
 	for _, path := range l.controllers {
 		text, err := os.ReadFile(path)
@@ -200,7 +199,7 @@ func (l *eventLog) failures() (all []failed) {
 	return all
 }
 
-// poolIn returns the pool name in a line.
+// poolIn finds a pool's name in a line.
 func poolIn(line string) string {
 	at := strings.Index(line, `"pool-`)
 	if at < 0 || len(line) < at+8 {
@@ -209,7 +208,7 @@ func poolIn(line string) string {
 	return line[at+1 : at+8]
 }
 
-// short formats a log entry without the fields that are the same in all entries.
+// short is a log line without what is the same in all.
 func short(line map[string]any) string {
 	text := fmt.Sprintf("%v: %v", line["level"], line["msg"])
 	for _, key := range []string{"ts", "level", "msg", "version", "logger", "controller", "controllerGroup", "reconcileID", "namespace", "caller"} {

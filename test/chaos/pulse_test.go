@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pulse distinguishes a slow machine from a slow controller. It measures how long the API server takes to answer a
-// trivial request.
+// pulse tells a slow machine from a slow controller: how long the API server takes for what costs it nothing.
 type pulse struct {
 	mu    sync.Mutex
 	began time.Time
@@ -27,7 +26,7 @@ const (
 	maxBeats = 1000
 )
 
-// feel sends a request every second until the test ends.
+// feel asks the API server now and then, until the test ends.
 func (p *pulse) feel(t *testing.T, namespace string) {
 	p.began = time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,7 +50,7 @@ func (p *pulse) feel(t *testing.T, namespace string) {
 	})
 }
 
-// note records a slow answer.
+// note keeps an answer that was slow.
 func (p *pulse) note(due, now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,9 +59,8 @@ func (p *pulse) note(due, now time.Time, err error) {
 	}
 }
 
-// summary describes the slow answers for a failure message.
-func (p *pulse) summary() string {
+func (p *pulse) tell() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Sprintf("%d of the requests sent to the API server once a second took a second or more: %v", len(p.slow), p.slow)
+	return fmt.Sprintf("of the API server's answers, one asked for each second, %d took a second or more: %v", len(p.slow), p.slow)
 }

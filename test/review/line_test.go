@@ -17,18 +17,18 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// outcome is the expected result of a review.
+// outcome is what a pull request comes to.
 type outcome struct {
 	*pair
 	pools    []*judged
-	problems []string // FILE:LINE of each problem
+	problems []string // FILE:LINE of each
 	cost     [2]amounts
-	max      [2]int // total max in force of all pools
+	max      [2]int // in force of all pools
 	endless  [2]bool
-	unbound  int // number of pools that lose their max
+	unbound  int // pools that lose their max
 }
 
-// judgeAll computes the expected result for all pools.
+// judgeAll judges all pools of both sides.
 func (x *pair) judgeAll() *outcome {
 	o := &outcome{pair: x, cost: [2]amounts{{Max: new(float64)}, {Max: new(float64)}}}
 	if id := x.head.broken; id >= 0 {
@@ -53,7 +53,7 @@ func (x *pair) judgeAll() *outcome {
 	return o
 }
 
-// add adds a pool's max and cost to the totals.
+// add adds the numbers of a pool.
 func (o *outcome) add(j *judged) {
 	for side, most := range j.most {
 		o.max[side] = min(unbounded, o.max[side]+most)
@@ -74,7 +74,7 @@ func (o *outcome) add(j *judged) {
 	}
 }
 
-// share subtracts the cost that pools under a shared ceiling can never incur together.
+// share takes off what ceilings that pools share keep them from having together.
 func (o *outcome) share() {
 	if o.head.prices == nil {
 		return
@@ -98,7 +98,7 @@ func (o *outcome) share() {
 	}
 }
 
-// refuses returns the places of the fields for which a PoolSource or the API server would reject the pool.
+// refuses are the places at which a PoolSource or the API server refuses the pool.
 func (x *pair) refuses(p *pool) []string {
 	if p == nil {
 		return nil
@@ -113,7 +113,7 @@ func (x *pair) refuses(p *pool) []string {
 	return nil
 }
 
-// bears returns the labels that the pool's runners have on GitHub.
+// bears are the labels of a pool's runners on GitHub.
 func (p *pool) bears() []string {
 	all := folded(p.labels)
 	if p.rest {
@@ -122,19 +122,15 @@ func (p *pool) bears() []string {
 	return all
 }
 
-// overlaps reports whether two pools compete for the same jobs, because all labels of one are labels of the other, or because both have
-// the name of one's scale set as a label.
+// overlaps says whether the same jobs are for both: those that ask for all labels of one.
 func overlaps(a, b *pool) bool {
 	within := func(a, b *pool) bool {
 		return !slices.ContainsFunc(a.bears(), func(l string) bool { return !slices.Contains(b.bears(), l) })
 	}
-	shared := !a.rest && !b.rest && slices.ContainsFunc([]string{a.name, b.name}, func(name string) bool {
-		return slices.Contains(a.bears(), name) && slices.Contains(b.bears(), name)
-	})
-	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a) || shared)
+	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a))
 }
 
-// newOverlaps counts the pairs of pools that compete for the same jobs only since this change.
+// newOverlaps counts pairs of pools that are newly for the same jobs.
 func (o *outcome) newOverlaps() (n int) {
 	for i, a := range o.pools {
 		for _, b := range o.pools[:i] {
@@ -150,7 +146,7 @@ func (o *outcome) newOverlaps() (n int) {
 	return n
 }
 
-// firstLine assembles the parts of the first line.
+// firstLine has the parts of the first line.
 type firstLine struct {
 	*outcome
 	all     []string
@@ -167,7 +163,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// pools adds a part with the number of matching pools, if there are any.
+// pools counts those of which something is so.
 func (w *firstLine) pools(is func(*judged) bool, one, many string) {
 	n, of := 0, len(w.head.pools)
 	for _, j := range w.outcome.pools {
@@ -198,8 +194,7 @@ func (w *firstLine) others(n int, format, noun string) {
 	}
 }
 
-// line returns the expected first line. Lost jobs and denials come first, then effects on runners and jobs, then
-// numbers, then harmless changes.
+// line is the first line: lost jobs and denials first, then what happens to runners and jobs, numbers, and what does no harm.
 func (o *outcome) line() string {
 	w := &firstLine{outcome: o}
 	if len(o.problems) > 0 {
@@ -239,8 +234,7 @@ func (o *outcome) line() string {
 	return strings.Join(w.all, " · ")
 }
 
-// isFreed reports whether the policy no longer binds the pool, or binds it less tightly only because its labels
-// changed.
+// isFreed says whether the policy binds the pool no more, or limits at the head would keep it from more if it had its former labels.
 func (x *pair) isFreed(j *judged, of string) bool {
 	if j.base == nil || j.head == nil {
 		return false
@@ -256,12 +250,12 @@ func (x *pair) isFreed(j *judged, of string) bool {
 	return decided && known && (is.Max > than.Max || is.Min < than.Min)
 }
 
-// rolls reports whether the pool's runners are replaced because its template changed.
+// rolls says whether runners of a template replace those of another.
 func (j *judged) rolls() bool {
 	return j.change == "Changed" && j.hasClass("ReplacesRunners") && !j.isRefused()
 }
 
-// numbers adds the parts about limits, and those that follow them.
+// numbers are the parts from the limits on.
 func (w *firstLine) numbers() {
 	if w.head.broken >= 0 {
 		return
@@ -330,7 +324,7 @@ func (w *firstLine) policies() (gone, added, changed int) {
 	return gone, added, changed
 }
 
-// money adds the part about cost.
+// money tells what it costs.
 func (w *firstLine) money() {
 	if w.head.prices == nil {
 		return
@@ -354,9 +348,9 @@ func (w *firstLine) money() {
 	w.all = append(w.all, text)
 }
 
-// prices counts the prices that differ.
+// prices counts those that differ.
 func (w *firstLine) prices() (n int) {
-	const fields = 13 // in a price file
+	const fields = 13 // of a file
 	was, is := w.base.prices, w.head.prices
 	switch {
 	case was == nil && is == nil:

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package review compares the output of `corral review` with an oracle. It generates pull requests over a
-// generated fleet. The oracle predicts the effect on each pool with its own arithmetic, from the intended fleet
-// rather than from the files.
+// Package review holds what `corral review` tells to an oracle: generated pull requests over a generated fleet, and what becomes of
+// each pool by an arithmetic of its own, which knows what the fleet means and reads none of its files.
 package review
 
 import (
@@ -52,7 +51,7 @@ func (f *fleet) save(t *testing.T, folder string) {
 	}
 }
 
-// corral runs `corral review`. It returns the printed text and the decoded JSON report.
+// corral runs the command, and returns what it prints and what it writes for programs.
 func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	t.Helper()
 	t.Chdir(folder)
@@ -77,7 +76,7 @@ func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	return stdout.String(), r
 }
 
-// factsOf returns the reported facts about a pool, in the oracle's form.
+// factsOf are what is told of a pool, as the oracle puts them.
 func factsOf(p *review.Pool) []string {
 	facts := []string{
 		fmt.Sprintf("%s %v loses jobs: %t", p.Change, p.Classes, p.LosesJobs),
@@ -88,7 +87,7 @@ func factsOf(p *review.Pool) []string {
 		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, placed(cmp.Or(f.HeadAt, f.BaseAt))))
 	}
 	for _, f := range p.Findings {
-		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: int(f.Rule.Line)})))
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: f.Rule.Line})))
 	}
 	for _, effect := range p.Effects {
 		if from, _, ok := strings.Cut(effect, " on it has "); ok {
@@ -99,7 +98,7 @@ func factsOf(p *review.Pool) []string {
 	return facts
 }
 
-// placed returns a position without the folder of its side.
+// placed is a place in the files of a side.
 func placed(p *review.Place) string {
 	if p == nil {
 		return ""
@@ -108,7 +107,7 @@ func placed(p *review.Place) string {
 	return at
 }
 
-// seen holds the facts and costs of a pool that the test compares.
+// seen is what is known of a pool.
 type seen struct {
 	Facts []string
 	Costs [2]*amounts
@@ -138,7 +137,7 @@ func limitsOf(l *review.Limits) string {
 	return text
 }
 
-// Set CORRAL_REVIEWS to run more than 60 reviews.
+// CORRAL_REVIEWS=300 tries more.
 func TestReviewsAgreeWithAnOracle(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	pullRequests, err := strconv.Atoi(cmp.Or(os.Getenv("CORRAL_REVIEWS"), "60"))
@@ -162,12 +161,12 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 				names = append(names, edits[e].name)
 			}
 		}
-		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.texts) })
+		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.says) })
 	}
 }
 
-// compare compares a review with the oracle's prediction.
-func compare(t *testing.T, base, head *fleet, texts []string) {
+// compare holds a review to the oracle.
+func compare(t *testing.T, base, head *fleet, says []string) {
 	t.Helper()
 	folder := t.TempDir()
 	base.save(t, filepath.Join(folder, "base"))
@@ -177,23 +176,23 @@ func compare(t *testing.T, base, head *fleet, texts []string) {
 	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
 		t.Errorf("the first line is\n%s, want\n%s", first, want.line())
 	}
-	reported, predicted := map[string]seen{}, map[string]seen{}
+	told, known := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		reported[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
+		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			predicted[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
+			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
 		}
 	}
-	const cent = 0.011 // half a cent may be rounded either way
-	if diff := gocmp.Diff(predicted, reported, cmpopts.EquateApprox(0, cent)); diff != "" {
+	const cent = 0.011 // a half of one may be rounded either way
+	if diff := gocmp.Diff(known, told, cmpopts.EquateApprox(0, cent)); diff != "" {
 		t.Errorf("of pools (-want +got):\n%s", diff)
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, placed(&review.Place{File: d.File, Line: int(d.Line)}))
+		problems = append(problems, placed(&review.Place{File: d.File, Line: d.Line}))
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)
@@ -205,7 +204,7 @@ func compare(t *testing.T, base, head *fleet, texts []string) {
 			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
-	for _, s := range texts {
+	for _, s := range says {
 		if head.broken < 0 && !strings.Contains(text, s) {
 			t.Errorf("there is no %q in\n%s", s, text)
 		}

@@ -28,11 +28,11 @@ import (
 	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// signedRepository is served over SSH. The PoolSource accepts only commits that Alice signed.
+// signedRepository is read over ssh, and only what Alice signed counts.
 type signedRepository struct {
 	*harness.Repository
 	server *sshgit.Server
-	key    string // file with Alice's private key
+	key    string // Alice's, a file
 }
 
 func newSignedRepository(t *testing.T, path string) *signedRepository {
@@ -58,7 +58,7 @@ func (r *signedRepository) secrets(namespace string) []client.Object {
 	}
 }
 
-// pushSigned pushes a commit that Alice signed.
+// pushSigned is Push by Alice.
 func (r *signedRepository) pushSigned(message string) string {
 	r.T.Helper()
 	public := r.key + ".pub"
@@ -72,7 +72,7 @@ func (r *signedRepository) pushSigned(message string) string {
 	return r.Git(tree, "rev-parse", "HEAD")
 }
 
-// connectApp creates a connection with an App that may report statuses of commits.
+// connectApp makes a connection by an App that may tell of commits.
 func (w *story) connectApp(t *testing.T, namespace, organization string) {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -96,8 +96,8 @@ func (w *story) connectApp(t *testing.T, namespace, organization string) {
 	}))
 }
 
-// GitHub shows the result of each commit to its author: a commit with an unknown signature, a commit with an error
-// and its line, and an applied commit.
+// Who pushes reads on GitHub what the cluster made of it: a commit that nobody known signed, a broken one with the
+// line that is wrong, and one that was applied.
 func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	w := newStory(t, "told")
 	ctx := t.Context()
@@ -125,7 +125,7 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	night.Open(t, w.World.World)
 	night.Warnings = 2
 
-	// run waits for the only check run of a commit, and for the matching status.
+	// run waits for the one check run of a commit, and for the status that goes with it.
 	run := func(commit, conclusion string) githubsim.CheckRun {
 		t.Helper()
 		eventually(t, func(context.Context) error {

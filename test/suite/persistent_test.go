@@ -19,8 +19,7 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// staying returns a pool with at most one persistent runner, with a version in its template and additional fields
-// in its spec.
+// staying is a pool of at most one persistent runner, of a version, with what is added to its spec.
 func staying(version, more string) string {
 	return fmt.Sprintf(`
 apiVersion: corral.dev/v1alpha1
@@ -42,7 +41,7 @@ const (
 	always    = "scale: {min: 1, max: 1}"
 )
 
-// only waits until the pool has exactly one runner, which passes a check.
+// only waits for the only runner of the pool, as it is to be.
 func (d *demandWorld) only(what string, check func(*v1alpha1.Runner) bool) *v1alpha1.Runner {
 	d.t.Helper()
 	var only *v1alpha1.Runner
@@ -65,7 +64,7 @@ func (d *demandWorld) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// worked returns the runner that ran a job.
+// worked returns the runner that did a job.
 func (d *demandWorld) worked(id string) string {
 	for _, j := range d.w.GitHub.Jobs() {
 		if j.ID == id {
@@ -94,7 +93,7 @@ func idleAfter(jobs int32) func(*v1alpha1.Runner) bool {
 	}
 }
 
-// A persistent runner runs several jobs, survives a restart of its process, and is replaced only between jobs.
+// A runner takes job after job, survives the end of its process, and is replaced between two jobs only.
 func TestPersistentRunners(t *testing.T) {
 	w := newStory(t, "persistent")
 	d := w.newDemandWorld(t, "persistent", w.listen(t))
@@ -133,8 +132,7 @@ func (d *demandWorld) threeJobsOnOne() *v1alpha1.Runner {
 	return r
 }
 
-// killed kills a runner's process, once while it is idle and once during a job. Its container restarts with the
-// same registration.
+// killed kills a runner's process, without a job and in one: its container runs again, with the same registration.
 func (d *demandWorld) killed(r *v1alpha1.Runner) {
 	d.t.Helper()
 	before, id := d.pod(r.Name), d.registrationOf(r.Name)
@@ -173,7 +171,7 @@ func (d *demandWorld) registrationOf(name string) int {
 	return 0
 }
 
-// updated changes the template while the runner has a job. The runner finishes the job and is then replaced.
+// updated changes the template while the runner has a job: it finishes that, and another takes its place.
 func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 	d.t.Helper()
 	job, runner := d.begun(harness.LongJob)
@@ -193,8 +191,7 @@ func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 	return young
 }
 
-// denied adds a policy that denies the template while the runner has a job. The job continues, and the runner is
-// removed afterwards.
+// denied has a policy deny the template while the runner has a job: that goes on, and then the runner goes.
 func (d *demandWorld) denied(r *v1alpha1.Runner) {
 	d.t.Helper()
 	job, runner := d.begun(harness.LongJob)
@@ -215,7 +212,7 @@ deny contains {"msg": "no runner stays here"} if input.pool.lifetime == "Persist
 	d.only("idle", idleAfter(0))
 }
 
-// retired checks that a runner is replaced after its maximum number of jobs.
+// retired has a runner replaced after so many jobs.
 func (d *demandWorld) retired() {
 	d.t.Helper()
 	d.apply(staying("2", always+"\n  persistent: {maxJobs: 2}"))

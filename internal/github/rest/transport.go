@@ -19,25 +19,24 @@ import (
 )
 
 var (
-	// answerBounds is for one page or less. A page of 100 workflow runs has 1.2 MB and about 2,000 values.
+	// answerBounds are those of a page and of anything smaller. A page of 100 workflow runs has 1.2 MB and some 2,000 values.
 	answerBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 10_000}
-	// jobsBounds is for a page of 100 jobs with their steps, which is about 1 MB. Corral keeps little of a step.
+	// jobsBounds are those of a page of 100 jobs with their steps, which is about 1 MB. Little is kept of a step.
 	jobsBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 50_000}
-	// payloadBounds is for a delivery with its payload. GitHub's maximum is 25 MB, but only pushes of thousands of
-	// commits have megabytes. A payload isn't decoded with the delivery.
+	// payloadBounds are those of a delivery with its payload. GitHub caps those at 25 MB, but only pushes of thousands of commits have
+	// megabytes. A payload isn't decoded with the delivery.
 	payloadBounds = github.Bounds{Bytes: 4 << 20, List: pageSize, Inner: 10_000, Values: 200_000, Text: 2 << 20}
-	// verifyBounds is for answers about credentials and for a server's own metadata, which can contain lists of
-	// addresses.
+	// verifyBounds are those of the answers about credentials, and of what a server says of itself, which may be lists of addresses.
 	verifyBounds = github.Bounds{Bytes: 1 << 20, List: 5_000, Inner: 5_000, Values: 10_000}
 )
 
 const (
-	// mostKept is the maximum size of a client's cached answers, and mostKeptOne the maximum size of each. A page of
-	// 100 runs with their repositories has about 1.2 MB.
+	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them: a page of 100 runs, with their
+	// repositories, is some 1.2 MB.
 	mostKept, mostKeptOne = 8 << 20, 2 << 20
 )
 
-// exchange describes a call to the transport.
+// exchange says how a request of a call is to be made.
 type exchange struct {
 	token string
 	kind  kind
@@ -50,12 +49,12 @@ func exchangeOf(ctx context.Context) exchange {
 	return x
 }
 
-// transport adds the token, counts requests, limits answers and sends conditional requests, because GitHub does not
-// count answers that did not change.
+// transport authorizes, counts and bounds, and asks with what is known whether an answer changed: GitHub
+// doesn't count those that didn't.
 type transport struct {
 	options github.Options
 	budget  *budget
-	base    string // of the API; only URLs below it get the token
+	base    string // of the API; nothing else gets the token
 	kept    answers
 }
 
@@ -63,7 +62,7 @@ type transport struct {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	out := req.Clone(req.Context())
-	out.Header.Del("Authorization") // left over from a redirect
+	out.Header.Del("Authorization") // of a request that was redirected
 	if strings.HasPrefix(out.URL.String(), t.base) {
 		out.Header.Set("Authorization", "Bearer "+x.token)
 	}
@@ -74,7 +73,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Header.Set("If-None-Match", known.tag)
 	}
 	resp, err := meter.Send(t.options, out, x.kind.name, cmp.Or(x.kind.bounds, answerBounds))
-	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // only these prove that runners can start and end
+	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // without the others runners start and end
 		t.options.Note(req.Context(), x.kind.name, resp, err)
 		t.options.NoteRefusal(resp)
 	}
@@ -107,7 +106,7 @@ func (t *transport) keep(key string, resp *http.Response) (*http.Response, error
 	return resp, nil
 }
 
-// answer is a cached answer.
+// answer is one that can be given again.
 type answer struct {
 	key, tag string
 	header   http.Header
@@ -115,7 +114,7 @@ type answer struct {
 	size     int
 }
 
-// sizeOf returns the size of a header in bytes.
+// sizeOf returns how many bytes a header takes.
 func sizeOf(header http.Header) (size int) {
 	for name, values := range header {
 		size += len(name) + len(strings.Join(values, ""))
@@ -123,7 +122,7 @@ func sizeOf(header http.Header) (size int) {
 	return size
 }
 
-// again returns the cached answer in place of a "not modified" answer.
+// again gives the answer in place of one that says that it didn't change.
 func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte) *http.Response {
 	unchanged.Body.Close()
 	return &http.Response{
@@ -132,11 +131,11 @@ func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte)
 	}
 }
 
-// answers is a cache of answers, which evicts the least recently used. The zero value is ready for use.
+// answers are the latest ones that were kept. The zero value is ready for use.
 type answers struct {
 	mu    sync.Mutex
 	byKey map[string]*list.Element
-	order list.List // of *answer, most recently used first
+	order list.List // of *answer, the last used first
 	size  int
 }
 
@@ -149,7 +148,7 @@ func (a *answers) get(key string) (*answer, []byte) {
 	}
 	x := e.Value.(*answer)
 	body, isThere := x.body.Get()
-	if !isThere { // dropped to free memory
+	if !isThere { // others needed the room
 		a.drop(e)
 		return nil, nil
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// answerBounds is for all answers but messages. GitHub filters lookups by name, so lists have one element or none.
+// answerBounds are those of an answer but for a message. GitHub looks up by name, so lists have one element or none.
 var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 
-// tokenBounds is for an answer that is cached for as long as its token lives.
+// tokenBounds are those of an answer that is kept for as long as its token lives.
 var tokenBounds = github.Bounds{Bytes: 128 << 10, List: 100, Values: 2_000}
 
-// metered counts and times requests by class of endpoint, and limits the size of answers.
+// metered counts and times requests by class of endpoint, and bounds the size of answers.
 type metered struct{ options github.Options }
 
 // RoundTrip sends the request and counts it.
@@ -45,11 +45,11 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// asTransport wraps any RoundTripper in an *http.Transport, which is the only type that the official client accepts.
-// http.Transport passes requests of a registered scheme to the RoundTripper.
+// asTransport makes any RoundTripper an *http.Transport, which is the only kind that
+// the official client takes: http.Transport hands requests of a registered scheme on.
 func asTransport(next http.RoundTripper) *http.Transport {
 	t := &http.Transport{
-		// Not nil: HTTP/2 must not register https for itself. The actual transport below does.
+		// Not nil: HTTP/2 must not claim https for itself. The real transport below has it.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	t.RegisterProtocol("http", next)
@@ -57,15 +57,16 @@ func asTransport(next http.RoundTripper) *http.Transport {
 	return t
 }
 
-// exchange records GitHub's last answer during one call of the official client, whose errors contain it only as text.
+// exchange notes what GitHub last answered during one call of the official client,
+// whose errors carry it only as text.
 type exchange struct {
-	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub chooses. The path does not identify
-	// those.
+	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub
+	// chooses; the path says nothing about those.
 	mode endpoint
-	// resumes is the id of the session to refresh in place of opening one; empty for none. The official client only
-	// refreshes sessions that it opened.
+	// resumes is the id of the session that is refreshed in place of opening one; empty for none. The official client only refreshes
+	// sessions that it opened.
 	resumes string
-	// agent receives the fields of a runner that the official client does not read; nil if they are not needed.
+	// agent is what the answer says of a runner beyond what the official client reads; nil unless it is asked for.
 	agent *agent
 
 	endpoint endpoint
@@ -76,11 +77,11 @@ type exchange struct {
 	silent   bool // there was no answer
 	// unknown parts of a polled message.
 	unknown []unknownPart
-	// bodies are answers that count as being read until the call ends.
+	// bodies of answers that count as being read until the call has ended.
 	bodies []io.Closer
 }
 
-// close releases the memory of the call's answers.
+// close has the call's answers not count any more.
 func (x *exchange) close() {
 	for _, body := range x.bodies {
 		_ = body.Close() // it was read to its end
@@ -111,14 +112,14 @@ func requestEndpoint(req *http.Request) endpoint {
 	return endpointOf(req)
 }
 
-// observer records each answer in the exchange of its call, and rewrites messages that the official client could not
-// parse.
+// observer notes each answer in the exchange of its call, and makes messages safe for
+// the official client to parse.
 type observer struct {
 	next    http.RoundTripper
 	options github.Options
 }
 
-// RoundTrip sends the request and records the answer.
+// RoundTrip sends the request and notes the answer.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	if x == nil {
@@ -158,7 +159,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// read reads a whole answer, and makes a message harmless. A truncated answer counts as no answer.
+// read reads an answer whole, and makes a message harmless. One that is cut off counts as no answer.
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
 	x.bodies = append(x.bodies, resp.Body)
 	body, err := io.ReadAll(resp.Body)
@@ -178,8 +179,7 @@ func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byt
 	return body, err
 }
 
-// readMessage makes a message harmless. An empty body counts as no message (see issue 4285 of
-// actions-runner-controller).
+// readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
 func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err error) {
 	if len(bytes.TrimSpace(trimBOM(body))) == 0 {
 		resp.StatusCode = http.StatusAccepted
@@ -189,20 +189,19 @@ func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err 
 	return body, err
 }
 
-// readShape checks that an answer is complete, and reads the fields that the official client does not read.
+// readShape checks that an answer has what GitHub always sends, and reads what the official client doesn't.
 func (x *exchange) readShape(body []byte) error {
 	if !isWhole(x.endpoint, body) {
 		x.message = errPartial.Error()
 		return errPartial
 	}
 	if x.agent != nil {
-		_ = json.Unmarshal(trimBOM(body), x.agent) // isWhole has decoded it as an object
+		_ = json.Unmarshal(trimBOM(body), x.agent) // it is an object
 	}
 	return nil
 }
 
-// resuming turns the request to open a session into the refresh of an existing one. The official client only refreshes
-// sessions that it opened.
+// resuming makes the refresh of a session of the request to open one, as the official client refreshes those it opened.
 func (x *exchange) resuming(req *http.Request) *http.Request {
 	if x.resumes == "" || endpointOf(req) != endpointSessionCreate {
 		return req
@@ -221,7 +220,7 @@ func readAll(resp *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// explain reads an error of the Actions service or of the REST API, or quotes the body.
+// explain reads an error of the Actions service or of REST, or quotes what else it is.
 func explain(contentType string, body []byte) (typeName, message string) {
 	var e struct {
 		TypeName string `json:"typeName"`
@@ -238,7 +237,7 @@ func explain(contentType string, body []byte) (typeName, message string) {
 
 func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")) }
 
-// explanation returns GitHub's message, with the short name of the exception if there is one.
+// explanation is what GitHub said, with the exception's short name if it has one.
 func (x *exchange) explanation() string {
 	name, _, _ := strings.Cut(x.typeName, ",")
 	name = name[strings.LastIndex(name, ".")+1:]

@@ -28,7 +28,7 @@ deny contains {
 
 versioned(image) if contains(image, "@")
 
-# Only a colon after the last slash begins a tag: one before it begins the port of the registry.
+# A port of the registry isn't a tag: only what follows the last slash counts.
 versioned(image) if {
 	parts := split(image, "/")
 	[_, tag] := split(parts[count(parts) - 1], ":")

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// runner is a process that connects, takes a job, and ends when asked to.
+// runner is a process that connects, takes a job, and ends when it is asked to.
 func runner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Stage)) int {
 	reached(nodeplay.Connected)
 	if c.JITConfig == "has a job" {
@@ -28,7 +28,7 @@ func runner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Sta
 	}
 	<-ctx.Done()
 	if errors.Is(context.Cause(ctx), nodeplay.ErrKilled) {
-		return 1 // this exit code is not reported
+		return 1 // nobody hears of it
 	}
 	return 0
 }
@@ -118,8 +118,7 @@ func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
 	}
 }
 
-// The response to an assignment can be lost with its node: the assignment is repeated without effect, and the pod still
-// starts.
+// The answer to an assignment may be lost with its node: it is made again, in vain, and the pod starts all the same.
 func TestAPodThatIsAssignedAlreadyStarts(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
@@ -196,7 +195,7 @@ func TestFaultsSelectTheirPods(t *testing.T) {
 	}
 }
 
-// lost runs two nodes, starts a pod and loses its node.
+// lost plays two nodes, starts a pod and takes its node away.
 func lost(t *testing.T, namespace string, loss nodeplay.Loss) (*nodeplay.Node, *corev1.Pod) {
 	t.Helper()
 	killed := make(chan error, 1)

@@ -22,8 +22,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// tool builds a Flux controller from its nested module and returns the path of the binary. The go command rebuilds
-// it only if the module has changed.
+// tool builds a controller of Flux from its nested module, once for each state of the module, and returns its path.
 func tool(name string) (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -38,9 +37,9 @@ func tool(name string) (string, error) {
 	return filepath.Join(folder, name), nil
 }
 
-// definitions returns the CustomResourceDefinitions that a Flux controller ships.
+// definitions returns the CustomResourceDefinitions that a controller of Flux comes with.
 func definitions(name string) ([][]byte, error) {
-	// "go list" would fail on a new machine, where the module has not been downloaded yet.
+	// On a new machine the module is not there yet, and "go list" knows no folder of it.
 	out, err := exec.Command("go", "mod", "download", "-C", name, "-json", "github.com/fluxcd/"+name).Output()
 	if err != nil {
 		return nil, fmt.Errorf("fetching %s: %w\n%s", name, err, out)
@@ -64,8 +63,7 @@ func definitions(name string) ([][]byte, error) {
 	return manifests, nil
 }
 
-// run starts a Flux controller with cluster-admin rights until the test ends. If the test fails, it prints the
-// controller's log.
+// run starts a controller of Flux as the cluster's administrator until the test ends; its log is shown if the test fails.
 func run(t *testing.T, w *harness.World, name string, args ...string) {
 	t.Helper()
 	binary, err := tool(name)
@@ -91,7 +89,7 @@ func run(t *testing.T, w *harness.World, name string, args ...string) {
 	})
 }
 
-// gitServer serves a folder of bare repositories through git-http-backend, and returns its URL.
+// gitServer serves a folder of bare repositories by Git's own http-backend, and returns its URL.
 func gitServer(t *testing.T, root string) string {
 	t.Helper()
 	where, err := exec.Command("git", "--exec-path").Output()
