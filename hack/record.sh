@@ -4,6 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 make build
-bin/corral-demo --help >/dev/null
 asciinema rec --overwrite --quiet --cols 112 --rows 32 --idle-time-limit 2 --command 'bin/corral-demo --jobs 60 --duration 20s' bin/demo.cast
 npx --yes svg-term-cli@2.1.1 --in bin/demo.cast --out docs/images/demo.svg --no-cursor --padding 12

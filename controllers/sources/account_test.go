@@ -186,7 +186,7 @@ func TestNoPoolIsAppliedWithoutTheRightsOfItsHooks(t *testing.T) {
 	w.applying = func(name string) { asked = append(asked, name) }
 	w.push("main@sha1:2", pool("a"), pool("c"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
 	w.reconcile()
-	w.expectReady("False AccessDenied Reconciling", "Role a-hooks", "RunnerPool a: not applied, for want of the rights of its hooks", "nothing was pruned")
+	w.expectReady("False AccessDenied Reconciling", "Role a-hooks", "RunnerPool a: not applied, because the permissions of its hooks are missing", "nothing was pruned")
 	if diff := cmp.Diff([]string{"a-hooks", "a-hooks", "a-hooks", "b", "c"}, asked); diff != "" {
 		t.Error(diff)
 	}

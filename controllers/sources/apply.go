@@ -53,7 +53,7 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 			}
 		}
 		if i.kind == poolKind && withheld.Has(i.name) {
-			failed.texts = append(failed.texts, at(o, "not applied, for want of the rights of its hooks"))
+			failed.texts = append(failed.texts, at(o, "not applied, because the permissions of its hooks are missing"))
 			continue
 		}
 		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))

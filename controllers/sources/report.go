@@ -160,7 +160,7 @@ func repositoryOf(repository, connection string) (string, error) {
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.Trim(location.Path, "/"), ".git"), "/")
 	if len(parts) != 2 || parts[0] == "" || parts[1] == "" {
-		return "", fmt.Errorf("the path %.200q is not that of a GitHub repository", location.Path)
+		return "", fmt.Errorf("the path %.200q is not the path of a GitHub repository", location.Path)
 	}
 	return strings.Join(parts, "/"), covered(target, parts[0], parts[1])
 }

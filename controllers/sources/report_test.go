@@ -297,7 +297,7 @@ func TestRepositoriesThatAConnectionCovers(t *testing.T) {
 		"another host":               {"https://gitlab.com/acme/pools", "https://github.com/acme", "", `the repository is at "gitlab.com", and the connection is to github.com`},
 		"a host that ends like it":   {"https://evilgithub.com/acme/pools", "https://github.com/acme", "", "the repository is at"},
 		"a file":                     {"file:///acme/pools", "https://github.com/acme", "", "the repository is at"},
-		"deeper":                     {"https://github.com/acme/pools/more", "https://github.com/acme", "", "is not that of a GitHub repository"},
+		"deeper":                     {"https://github.com/acme/pools/more", "https://github.com/acme", "", "is not the path of a GitHub repository"},
 		"an enterprise":              {"https://github.com/acme/pools", "https://github.com/enterprises/big", "", "name one to the organization acme"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -206,11 +206,7 @@ func (p *pkg) missing(findings []finding) []finding {
 	if p.fields.dynamic(one.path[:depth]) > 0 {
 		return append(out, one)
 	}
-	around := p.value
-	for _, label := range one.path[:depth-1] {
-		around = descend(around, label)
-	}
-	one.message += didYouMean(name, slices.DeleteFunc(fieldNames(around), func(other string) bool { return len(other) < minSimilar }))
+	one.message += didYouMean(name, slices.DeleteFunc(fieldNames(p.valueAt(one.path[:depth-1])), func(other string) bool { return len(other) < minSimilar }))
 	return append(out, one)
 }
 

@@ -53,7 +53,7 @@ func Command() *cobra.Command {
 		Long: `Run Corral's main job on this machine: pools from a Git repository, a real API
 server, the controller, a simulated GitHub with jobs arriving, and pods that do them.
 
-It runs in a checkout of Corral, ends by itself, and leaves nothing behind. Exit code 0
+It runs in a checkout of Corral, ends by itself (with --stay: by Ctrl-C), and leaves nothing behind. Exit code 0
 means that every job was done once, and that nothing was left over in the cluster or on
 GitHub.`,
 		Args:          cobra.NoArgs,
@@ -90,6 +90,11 @@ func (o *options) check() error {
 		}
 		o.corral = filepath.Join(filepath.Dir(self), "corral")
 	}
+	absolute, err := filepath.Abs(o.corral) // --stay prints it for a shell in another folder
+	if err != nil {
+		return fmt.Errorf("finding the corral binary: %w", err)
+	}
+	o.corral = absolute
 	if _, err := os.Stat(o.corral); err != nil {
 		return fmt.Errorf("finding the corral binary (`make build` makes it, --corral names it): %w", err)
 	}

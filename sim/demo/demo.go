@@ -45,7 +45,7 @@ type demo struct {
 	plan       []burst
 	arrived    chan struct{} // closed once every job has been added
 	firstJob   time.Time
-	explored   bool // the demo stays for exploration, or did
+	explored   bool // Ctrl-C is not an interruption any more: --stay waits for it
 
 	outcome     outcome
 	usedBefore  use
@@ -84,7 +84,9 @@ func (d *demo) run(ctx context.Context) error {
 		d.screen.say("Interrupted: cleaning up")
 	case !d.firstJob.IsZero():
 		err = errors.Join(err, d.sumUp(ctx))
-		d.screen.say("Next: make demo ARGS=--stay keeps everything running to explore; docs/quickstart.md runs a pool on a cluster")
+		if err == nil {
+			d.screen.say("Next: make demo ARGS=--stay keeps everything running to explore; docs/quickstart.md runs a pool on a cluster")
+		}
 	}
 	return errors.Join(err, d.cleanUp(err != nil && !interrupted, interrupted))
 }

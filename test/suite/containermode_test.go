@@ -140,7 +140,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
 		commit := own.pushAndRequest("Try again")
 		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer",
-			"RunnerPool jobs: not applied, for want of the rights of its hooks")
+			"RunnerPool jobs: not applied, because the permissions of its hooks are missing")
 		absent(t, &v1alpha1.RunnerPool{}, pool)
 		if s := own.remote("jobs"); s != nil {
 			t.Errorf("GitHub has its scale set %+v", s)
