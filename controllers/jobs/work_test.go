@@ -318,17 +318,18 @@ func TestFewPoolsWithLongListsTakeTurns(t *testing.T) {
 			}
 			yield = func() { got.Parts++ }
 			defer func() { onComparison, yield = func() {}, runtime.Gosched }()
-			for what, step := range map[string]struct {
+			for _, step := range []struct { // in this order: a change compares the jobs that came before it
+				what string
 				want seen
 				do   func()
 			}{
-				"a change":    {tc.place, func() { k.place(t, k.spaceOf(greedy)) }},
-				"a job":       {tc.job, func() { k.take(t, by(greedy, job(2, "queued", "x"))) }},
-				"a check run": {tc.checkRun, func() { k.take(t, by(greedy, checkRun())) }},
+				{"a change", tc.place, func() { k.place(t, k.spaceOf(greedy)) }},
+				{"a job", tc.job, func() { k.take(t, by(greedy, job(2, "queued", "x"))) }},
+				{"a check run", tc.checkRun, func() { k.take(t, by(greedy, checkRun())) }},
 			} {
 				got = seen{}
 				if step.do(); got != step.want {
-					t.Errorf("%s: %+v, want %+v", what, got, step.want)
+					t.Errorf("%s: %+v, want %+v", step.what, got, step.want)
 				}
 			}
 		})
